@@ -1,0 +1,98 @@
+// A Plan is what will run: checked, expanded, immutable, printable, with a digest. spec -> plan -> flow.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/fields.h"
+#include "graph/registry.h"
+#include "graph/signature.h"
+
+namespace lanewise {
+
+// "run": {…}. At least one of steps, passes, minutes; the first reached ends the run.
+struct RunSettings {
+  std::optional<std::int64_t> steps, passes;
+  std::optional<double> minutes;
+  std::uint64_t seed = 0;
+  std::int64_t threads = 0;  // 0: as many as there are cores
+  std::string dtype = "float32";        // float32, float64
+  std::string reduction = "reference";  // reference
+  std::string weights = "shared";       // shared, per_device
+  std::string on_end = "";              // first, restart, mask; "": restart when passes is given, else first
+  std::string non_finite = "stop";      // stop
+  double stall_s = 30;
+  std::int64_t metrics_every = 1;
+
+  void fields(Fields& f);
+  // What the end of a stream means: `on_end`, or its default.
+  std::string end_rule() const { return !on_end.empty() ? on_end : passes ? "restart" : "first"; }
+};
+
+// "evaluate": {…}.
+struct EvaluateSettings {
+  std::optional<std::int64_t> every;  // steps; absent: only after the last step
+  std::optional<std::int64_t> steps;  // rounds of one evaluation; needed where a source is endless
+};
+
+struct PlanModel {
+  std::string name, type;
+  nlohmann::json params;  // every parameter of the type
+  Place place;
+};
+
+// One input edge as its consumer sees it: packets of output `port` of node `from`.
+struct PlanEdge {
+  int from = 0, from_port = 0;
+  int to = 0, to_port = 0;
+  int capacity = 2;
+  int initial = 0;  // packets on the edge before the first firing (feedback edges)
+};
+
+struct PlanNode {
+  std::string id;    // "gen3", or "opt" without repeat
+  std::string base;  // "gen"
+  int instance = 0;  // 3
+  const NodeType* type = nullptr;
+  std::string device;     // "cpu:3"; "" for nodes without one
+  nlohmann::json params;  // every parameter of the type with the value in force, paths made whole
+  std::vector<int> inputs;                // indices into Plan::edges, in port order
+  std::vector<std::vector<int>> outputs;  // per output port, the edges it feeds
+  std::vector<Signature> signatures;      // per output port
+  nlohmann::ordered_json facts;           // what `check` says of it: {"parameters": 18049, "bucket": "71 KiB"}
+  Place place;                            // of the node's object in the file
+  std::map<std::string, Place> param_places;  // of each parameter that was given
+};
+
+struct Plan {
+  std::string name;
+  std::vector<PlanNode> nodes;  // in an order in which inputs come first, feedback edges aside
+  std::vector<PlanEdge> edges;
+  std::vector<PlanModel> models;
+  RunSettings run;
+  std::optional<EvaluateSettings> evaluate;
+  bool evaluating = false;             // this is the evaluation's plan
+  std::string end_rule;                // first, restart, mask
+  nlohmann::ordered_json expanded;     // the whole pipeline with every default and override; paths as written
+  std::string digest;                  // SHA-256 of `expanded`, hex
+  std::vector<std::string> notes;      // what the user should know: "dropped gen.rows of evaluate.set: …"
+
+  const PlanNode* find(const std::string& id) const;
+  std::vector<int> with_role(Role role) const;  // node indices
+  const PlanModel& model(const std::string& name) const;
+};
+
+template <class P>
+P InferContext::params() const {
+  return read_checked<P>(node.params);
+}
+
+template <class P>
+P NodeContext::params() const {
+  return read_checked<P>(node.params);
+}
+
+}  // namespace lanewise

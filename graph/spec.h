@@ -1,0 +1,39 @@
+// A Spec is what the user wrote: the pipeline file's text with the position of every value, and the command line's changes.
+// plan_pipeline() turns it into a Plan, or throws all its problems at once.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/plan.h"
+
+namespace lanewise {
+
+// Changes from the command line, in the order given.
+struct Override {
+  enum class Kind { kSet, kSwap } kind;
+  std::string text;  // "lane.loss=huber", "gen={\"type\":\"lorenz\"}"
+};
+
+struct PlanOptions {
+  std::vector<Override> overrides;
+  int gpus = 0;        // visible GPUs, for cuda:* and auto:*
+  int cores = 1;       // for run.threads
+  bool infer = true;   // work out shapes (reads headers of data files)
+};
+
+// Both plans of a pipeline: the training one, and the evaluation's where the file has "evaluate" (reduction, optimizer and
+// feedback removed, a `score` node over the predictions of all lanes put in their place, end rule mask).
+struct Plans {
+  Plan train;
+  std::optional<Plan> evaluate;
+};
+
+// Reads a pipeline from text; `file` names it in messages and gives the folder of relative paths.
+// Throws PipelineError with all problems, in file order; then nothing was started.
+Plans plan_pipeline(const std::string& text, const std::string& file, const Registry& registry, const PlanOptions& options);
+
+// The same from a file, "-" being standard input. Throws Error(kPipeline) when it cannot be read.
+Plans plan_file(const std::string& file, const Registry& registry, const PlanOptions& options);
+
+}  // namespace lanewise

@@ -1,0 +1,29 @@
+// A Communicator adds up the lanes' buckets. One interface, several insides, one conformance suite.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "runtime/replica.h"
+
+namespace lanewise {
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual std::string name() const = 0;
+
+  // For every element of the parameter part: reduced = (1/N) · Σ_d bucket_d, N being the sum of all row weights in the
+  // tails; of the tail: Σ_d. The result is written to each domain's `reduced`. N = 0: the parameter part is zero.
+  // In `reference`, lanes are added in lane order in double, multiplied by 1/N in double, and rounded once, so the bits
+  // depend neither on threads nor on the placement of lanes. Returns N.
+  virtual double reduce(Replicas& replicas) = 0;
+};
+
+// All lanes in this process.
+std::unique_ptr<Communicator> make_local_communicator();
+
+}  // namespace lanewise

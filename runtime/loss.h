@@ -1,0 +1,29 @@
+// A Loss compares a prediction with its target, row by row; nothing is ever broadcast.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/registry.h"
+#include "graph/signature.h"
+
+namespace lanewise {
+
+struct LossType : PartType {
+  // The prediction's shape for a target's, both without a batch axis. `outputs`: what the model was told, if anything.
+  // Throws Error(kPipeline) when the target does not suit, or `outputs` contradicts or is needed and absent.
+  std::function<Shape(const Shape& target, bool integer_target, const std::optional<Shape>& outputs)> output_shape;
+
+  // r_r, the mean over a row's target elements: prediction [k, n, …], target [k, n, …] -> [k, n], differentiable.
+  // `delta`: huber's, else ignored.
+  std::function<at::Tensor(const at::Tensor& prediction, const at::Tensor& target, double delta)> rows;
+};
+
+const std::vector<LossType>& loss_types();  // mse, huber, cross_entropy
+const LossType& loss_type(const std::string& name);  // Requires: it is in the table
+
+}  // namespace lanewise

@@ -1,0 +1,57 @@
+// A Model is the function between a batch and its prediction, over parameters that it does not own.
+//
+// A lane has a Model of its own, bound to the lane's leaf tensors (runtime/replica.h). Row i of a prediction depends on row
+// i of the input alone.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "graph/registry.h"
+#include "graph/signature.h"
+
+namespace lanewise {
+
+// One parameter: its state-dict name as PyTorch would name it, its shape, and its initial values, uniform in
+// [-bound, bound] as PyTorch's own layers have them.
+struct ParameterSpec {
+  std::string name;
+  Shape shape;
+  double bound = 0;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  const std::vector<ParameterSpec>& parameters() const { return parameters_; }
+  std::int64_t parameter_count() const;
+
+  // The tensors to compute with, in the order of parameters(). Kept by reference count.
+  void bind(std::vector<at::Tensor> leaves);
+
+  // x [k, n, …sample] -> prediction [k, n, …output]. Requires bind().
+  virtual at::Tensor forward(const at::Tensor& x) const = 0;
+
+ protected:
+  std::vector<ParameterSpec> parameters_;
+  std::vector<at::Tensor> leaves_;
+};
+
+// `input` is the shape of a sample's x, `output` that of the prediction for it.
+struct ModelType : PartType {
+  // Throws Error(kPipeline) saying which shapes it takes when `input` or `output` do not suit it.
+  std::function<std::unique_ptr<Model>(const nlohmann::json& params, const Shape& input, const Shape& output)> make;
+};
+
+const std::vector<ModelType>& model_types();  // linear, mlp, gru
+
+// The output shape that `params` ask for by "outputs", or `fallback` when absent.
+Shape output_shape(const nlohmann::json& params, const Shape& fallback);
+
+}  // namespace lanewise

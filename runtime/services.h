@@ -1,0 +1,92 @@
+// The services nodes reach the runtime through (graph/registry.h, Services), besides Replicas, Communicator and RandomSeed.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/plan.h"
+#include "runtime/values.h"
+
+namespace lanewise {
+
+// The streams of a plan by index, in the order in which lanes take them. The same in both plans of a pipeline.
+class StreamTable {
+ public:
+  explicit StreamTable(const Plan& plan);
+  int size() const { return static_cast<int>(names_.size()); }
+  const std::string& name(int stream) const { return names_[stream]; }
+  int index(const std::string& source_id) const;  // Requires: a source of the plan
+
+ private:
+  std::vector<std::string> names_;
+};
+
+// What a source needs to know of the run.
+struct SourceRules {
+  at::ScalarType dtype = at::kFloat;
+  std::string end_rule = "first";                // first, restart, mask
+  std::optional<std::int64_t> passes;            // with restart: a sample of a later run is `ended`
+  bool evaluating = false;                       // samples carry `known`
+};
+
+// Per stream and column of the last axis: value seen by the model = (value - mean) / scale.
+struct Statistics {
+  std::vector<double> x_mean, x_scale, y_mean, y_scale;
+};
+
+// The statistics of every `normalize` node, by node id: fitted before step 0, frozen since, shared by both plans.
+class Normalization {
+ public:
+  const Statistics* find(const std::string& node_id) const;
+  void set(const std::string& node_id, Statistics statistics) { table_[node_id] = std::move(statistics); }
+  const std::map<std::string, Statistics>& table() const { return table_; }
+
+ private:
+  std::map<std::string, Statistics> table_;
+};
+
+// Turns targets of a stream from the units the model sees into the original ones: y * scale + mean, per last-axis column.
+class Units {
+ public:
+  Units(const Plan& plan, const StreamTable& streams, const Normalization& normalization);
+  at::Tensor original(int stream, const at::Tensor& y) const;
+  bool normalized(int stream) const { return !scale_[stream].empty(); }
+  std::span<const double> scale(int stream) const { return scale_[stream]; }  // empty: 1 everywhere
+  std::span<const double> mean(int stream) const { return mean_[stream]; }    // empty: 0 everywhere
+
+ private:
+  std::vector<std::vector<double>> scale_, mean_;
+};
+
+// What the optimizer hands the run's control after each applied step, and what it is told to do.
+class RunControl {
+ public:
+  enum class Next { kGoOn, kPause, kFinish };
+  virtual ~RunControl() = default;
+
+  // A lane asks before each backward whether it shall vote to stop after this round (signal, minutes).
+  virtual bool stop_wanted() const = 0;
+  // Called by the optimizer node, in step order, after the step was applied in every domain.
+  virtual Next after_step(std::shared_ptr<const StepRecord> record, const Reduced& reduced) = 0;
+  // The round was not applied: its rows are left over. `reason`: "stream gen5 ended after 60 samples".
+  virtual void not_applied(const Reduced& reduced, const std::string& reason) = 0;
+};
+
+// Where the taps `metrics` and `predictions` write, and the phase they are in.
+struct RunDirectory {
+  std::string path;               // "" when nothing is written
+  std::string phase = "train";    // or "evaluate"
+  std::atomic<std::uint64_t> step{0};  // steps applied so far
+  bool terminal = false;          // standard error is a terminal
+  bool quiet = false;
+};
+
+}  // namespace lanewise

@@ -1,0 +1,92 @@
+// The values that travel on edges: Sample, Batch, Prediction, Gradient, Reduced, Weights. Nothing else does.
+//
+//   source -> Sample -> pair -> Batch -> compute -> Gradient -> allreduce -> Reduced -> optimizer -> Weights -> compute
+//                                              \-> Prediction -> score, predictions
+//
+// Tensors on edges are in host memory and in the run's dtype (integer targets: int64) and are not changed once emitted.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/signature.h"
+
+namespace lanewise {
+
+// Who a sample is. A filler is a row of an ended stream that only keeps its lane going (weight 0, touches no state).
+struct Tag {
+  int stream = 0;           // index into StreamTable
+  std::uint64_t run = 0;    // a restart raises it
+  std::uint64_t seq = 0;    // counts what the stream's packets carry on this edge, over the whole training
+  std::optional<std::int64_t> time;  // nanoseconds, since 1970 where the source knows the date
+  bool start = false;       // first sample of its run
+  bool filler = false;
+  bool ended = false;       // the stream has given all that was asked of it; this row is not to be trained on
+  double weight = 1;        // of its loss, in [0, 1]
+};
+
+struct Sample {
+  at::Tensor x, y;   // without a batch axis; y has rank >= 1
+  at::Tensor known;  // like y: the last valid target known when y had to be forecast; undefined: none, or not evaluating
+  Tag tag;
+};
+
+// The rows of one lane in one round: k time steps of n streams, row i of step t being stream i of the lane.
+struct Batch {
+  at::Tensor x, y;    // [k, n, …]
+  at::Tensor known;   // [k, n, …] like y, NaN where unknown; undefined: not evaluating
+  std::vector<Tag> rows;  // k * n, time-major
+  bool cut = false;   // a stream under on_end `first` has ended: no batch; x and y are undefined, rows are left over
+  std::string cut_by;   // then: that stream's id
+};
+
+// What a lane computed, before the reduction. The numbers are in the lane's bucket (runtime/bucket.h).
+struct Gradient {
+  int lane = 0;
+  std::uint64_t round = 0;
+  std::vector<Tag> rows;
+  std::string cut_by;  // not empty: the lane has no batch, since this stream ended
+};
+
+struct Prediction {
+  int lane = 0;
+  std::uint64_t round = 0;
+  at::Tensor prediction;  // [k, n, …] of the model
+  std::shared_ptr<const Batch> batch;
+  std::vector<double> losses;  // per row r_r, before weighting; 0 for rows of weight 0
+};
+
+// What the optimizer decides from. The gradient itself is in Replicas::reduced().
+struct Reduced {
+  std::uint64_t round = 0;
+  double n = 0;                       // sum of row weights over all lanes
+  std::optional<double> loss;         // sum of w * r over all rows / n; nullopt when n is 0
+  std::vector<std::optional<double>> lanes;    // per lane, its own mean
+  std::vector<std::optional<double>> streams;  // per stream, its own mean
+  std::vector<Gradient> gradients;    // by lane
+  std::vector<int> non_finite;        // lanes whose loss or gradient is not finite
+  bool all_ended = false;             // every stream has given all that was asked
+  bool stop = false;                  // a lane was asked to stop after this round
+};
+
+// One applied step, as metrics.jsonl tells it.
+struct StepRecord {
+  std::uint64_t step = 0;  // from 1
+  std::optional<double> loss;
+  std::vector<std::optional<double>> lanes, streams;
+  double n = 0, lr = 0, grad_norm = 0;
+};
+
+// New weights are in every memory domain. The token that lets the next round start.
+struct Weights {
+  std::uint64_t step = 0;
+  std::shared_ptr<const StepRecord> record;  // of the step that made them; null before the first
+};
+
+}  // namespace lanewise
