@@ -35,7 +35,8 @@ class Error : public std::runtime_error {
   Exit exit_;
 };
 
-// Where a value of a pipeline stands: `at` is "FILE:LINE:COLUMN" (1-based) or "command line", `pointer` its JSON pointer.
+// Where a value of a pipeline stands: `at` is "FILE:LINE:COLUMN" (1-based) or "command line", `pointer` its JSON pointer
+// or the option.
 struct Place {
   std::string at;
   std::string pointer;
@@ -45,11 +46,12 @@ struct Place {
 struct Problem {
   Place place;
   std::string rule;
-  Exit exit = Exit::kPipeline;  // or kData: a data file that is missing, unreadable or lacks a column
+  // or kData: a data file that is missing, unreadable or lacks a column; or kDevice: a GPU that is not here
+  Exit exit = Exit::kPipeline;
 };
 
 // All problems of a pipeline at once, in file order. exit() is kPipeline when any problem is one of the pipeline itself,
-// else kData. what() is the whole text that the command prints:
+// else kData when any is of data, else kDevice. what() is the whole text that the command prints:
 //
 //   configs/mine.json:6:7  /nodes/0/params/correlaton
 //     ar1 has no parameter "correlaton"; did you mean "correlation"?

@@ -1,4 +1,5 @@
-// Fields tells a set of parameters once: from one function follow parsing, defaults, error messages, help and the schema.
+// Fields tells a set of parameters once: from one function follow parsing, defaults, error messages, help and the
+// schema.
 //
 //   struct Params {
 //     std::int64_t features = 16;
@@ -28,21 +29,33 @@ struct Path {
   std::string text;
 };
 
-// Where a parameter is read into; what may be absent without a default is an optional.
-using Slot = std::variant<bool*, std::int64_t*, std::uint64_t*, double*, std::string*, Path*, std::vector<std::int64_t>*,
-                          std::vector<double>*, std::vector<std::string>*, std::optional<std::int64_t>*,
-                          std::optional<double>*, std::optional<std::string>*>;
+// Where a parameter is read into; what may be absent without a default is an optional, for which null means absent. A
+// json takes any value as it is; who reads it checks it.
+struct Slot {
+  using Pointer =
+      std::variant<bool*, std::int64_t*, std::uint64_t*, double*, std::string*, Path*, std::vector<std::int64_t>*,
+                   std::vector<double>*, std::vector<std::string>*, std::optional<std::int64_t>*,
+                   std::optional<double>*, std::optional<std::string>*, nlohmann::json*>;
+  template <class T, class = std::enable_if_t<std::is_constructible_v<Pointer, T*>>>
+  Slot(T& variable) : pointer(&variable) {}  // NOLINT: meant to convert
+  template <class T>
+  Slot(T* variable) : pointer(variable) {}  // NOLINT
+
+  Pointer pointer;
+};
 
 // What `lanewise nodes TYPE`, the schema and the docs say of one parameter.
 struct FieldInfo {
-  std::string name, type, help, unit;  // type: "integer", "number", "true or false", "text", "file", "list of …"
-  nlohmann::json fallback;             // the default; null: none
+  // type: "integer", "number", "true or false", "text", "file", "list of …", "any", "group"
+  std::string name, type, help, unit;
+  nlohmann::json fallback;  // the default; null: none
   bool required = false;
-  std::optional<double> low, high;     // bounds; a list has them for each element
+  bool optional = false;            // null is allowed and means absent
+  std::optional<double> low, high;  // bounds; a list has them for each element
   bool low_open = false, high_open = false;
   std::vector<std::string> choices;
-  std::vector<FieldInfo> group;        // a nested object's fields
-  std::string bounds() const;          // "at least 1", "between -1 and 1", "one of sgd, adam", or ""
+  std::vector<FieldInfo> group;  // a nested object's fields
+  std::string bounds() const;    // "at least 1", "between -1 and 1", "one of sgd, adam", or ""
 };
 
 class Fields;
@@ -60,11 +73,14 @@ class Field {
 
  private:
   friend class Fields;
-  Field(Fields& fields, FieldInfo& info, Slot slot, bool given) : fields_(&fields), info_(&info), slot_(slot), given_(given) {}
+  Field(Fields& fields, FieldInfo& info, Slot slot, bool given)
+      : fields_(&fields), info_(&info), slot_(slot), given_(given) {}
   Fields* fields_;
   FieldInfo* info_;
   Slot slot_;
   bool given_;  // a value was read, so that it can be checked
+  // Records a problem for each number read, or each of a list, that is not `good`.
+  Field& check(bool (*good)(double value, double bound), double bound);
 };
 
 class Fields {
@@ -72,13 +88,16 @@ class Fields {
   // Only describes: nothing is read. infos() then lists the fields.
   Fields() = default;
 
-  // Reads `values`, an object. `place` gives where the value of a key stands; `owner` begins messages ("ar1").
-  // `folder(key)` gives the folder that relative paths of that key are relative to.
+  // Reads `values`, an object. `place` gives where the value of a key stands, and for "" the object; keys inside a
+  // group and elements of a list come as "checkpoint/every" and "hidden/2", escaped like steps of a JSON pointer.
+  // `owner` begins messages ("ar1"), `noun` is what they call a key. `folder(key)` gives the folder that relative paths
+  // are relative to.
   struct Source {
     const nlohmann::json* values = nullptr;
     std::string owner;
     std::function<Place(const std::string& key)> place;
     std::function<std::string(const std::string& key)> folder;
+    std::string noun = "parameter";
   };
   Fields(Source source, std::vector<Problem>& problems);
 
@@ -93,25 +112,32 @@ class Fields {
   void problem(const std::string& name, const std::string& rule);
 
   const std::vector<FieldInfo>& infos() const { return infos_; }
-  // Every field with the value in force, in the order told: `resolved` with paths made whole, `written` as the user wrote.
+  // Every field with the value in force, in the order told: `resolved` with paths made whole, `written` as the user
+  // wrote.
   const nlohmann::ordered_json& resolved() const { return resolved_; }
   const nlohmann::ordered_json& written() const { return written_; }
 
  private:
   friend class Field;
+  void problem_at(const std::string& relative, const std::string& rule);
+
   std::optional<Source> source_;
   std::vector<Problem>* problems_ = nullptr;
   std::vector<FieldInfo> infos_;
   nlohmann::ordered_json resolved_, written_;
 };
 
+// What a fields function tells.
+std::vector<FieldInfo> describe(const std::function<void(Fields&)>& fields);
+
 // Reads parameters that were checked before (a plan's).
 template <class P>
 P read_checked(const nlohmann::json& values) {
   P params;
   std::vector<Problem> problems;
-  Fields fields({&values, "", [](const std::string&) { return Place{}; }, [](const std::string&) { return std::string(); }},
-                problems);
+  Fields fields(
+      {&values, "", [](const std::string&) { return Place{}; }, [](const std::string&) { return std::string(); }},
+      problems);
   params.fields(fields);
   if (!problems.empty()) throw Error(Exit::kInternal, "a plan's parameters do not read back: " + problems.front().rule);
   return params;

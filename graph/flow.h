@@ -3,8 +3,9 @@
 //   Flow flow(plan, nodes, {.threads = 2});
 //   while (flow.run() == Flow::Outcome::kPaused) evaluate();
 //
-// The first exception in a node's body ends the flow and comes out of run(), with the node's id and firing in its message.
-// A flow that goes idle with work left throws Error(kStall) saying who waits for whom. Accounts are checked at the end.
+// The first exception in a node's body ends the flow and comes out of run(), with the node's id and firing in its
+// message. A flow that goes idle with work left throws Error(kStall) saying who waits for whom. Accounts are checked at
+// the end.
 #pragma once
 
 #include <chrono>
@@ -21,16 +22,16 @@ namespace lanewise {
 
 struct FlowOptions {
   int threads = 1;
-  bool pin = false;  // each worker on a core of its own (for measuring)
-  std::function<void()> on_worker_start;  // called by each worker thread before its first firing
+  bool pin = false;                       // each worker on a core of its own (for measuring)
+  std::function<void()> on_worker_start;  // called by each thread, the caller too, whenever it comes to work
 };
 
 struct EdgeReport {
   std::string from, to;  // "gen0", "norm0"; with the port where it is not the first: "lane0.prediction"
   int capacity = 0, deepest = 0;
   std::uint64_t put = 0, taken = 0, left = 0;  // packets; the packet that marks the end counts in all three
-  double starved_s = 0;  // the consumer waited for this edge's packet
-  double blocked_s = 0;  // the producer waited for this edge's room
+  double starved_s = 0;                        // the consumer waited for this edge's packet
+  double blocked_s = 0;                        // the producer waited for this edge's room
 };
 
 struct NodeReport {
@@ -55,10 +56,12 @@ class Flow {
   Flow(const Plan& plan, std::vector<std::unique_ptr<Node>> nodes, const FlowOptions& options);
   ~Flow();
 
-  // Runs until the work is done or a node pauses. Called from one thread, never from inside a body.
+  // Runs until the work is done or a node pauses. Called from one thread, which takes part, never from inside a body.
+  // Done is: a node has said finish() and all is idle, or all sources have ended and no packet is left but on feedback
+  // edges. Where a plan has unconnected parts, a pause or finish in one keeps back the sources of the others.
   Outcome run();
 
-  // Ends the flow from another thread: run() throws Error(exit, why) soon, at the latest after the firings in progress.
+  // Ends the flow from another thread: run(), or the next one, throws Error(exit, why) after the firings in progress.
   void cancel(Exit exit, const std::string& why);
 
   // The counters, consistent with each other when the flow rests; may be called from any thread at any time.

@@ -1,8 +1,8 @@
 // A Node is one instance of a node type: what the user swaps. Its stage fires it, one firing at a time, whenever every
 // input holds a packet and every output has room. A node knows neither edges nor threads nor oneTBB.
 //
-// Rules for a node: fire() never waits unless its type says `may_wait`; the values of its inputs may be shared and are not
-// changed; what it holds between two firings is what state() returns and restore() puts back.
+// Rules for a node: fire() never waits unless its type says `may_wait`; the values of its inputs may be shared and are
+// not changed; what it holds between two firings is what state() returns and restore() puts back.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,8 @@ class Firing {
   // The flow rests after this firing: what was emitted is held back, the graph runs idle, and Flow::run() returns
   // kPaused. The next run() goes on with the held packets.
   void pause() { pause_ = true; }
-  // The work is complete: the flow ends when it is idle, and what is left on edges is not a stall.
+  // The work is complete: this node is not fired again, the flow ends when it is idle, and what is left on edges is not a
+  // stall.
   void finish() { finish_ = true; }
 
   bool ended() const { return ended_; }
@@ -68,7 +69,11 @@ class Node {
   virtual nlohmann::json state() const;
   virtual void restore(const nlohmann::json& state);
 
-  // Wakes a body that waits (types with `may_wait`), which then throws or ends. May be called from any thread.
+  // Samples it has taken and will still emit or absorb, for the accounts. Asked while the flow rests.
+  virtual std::uint64_t held() const { return 0; }
+
+  // Wakes a body that waits (types with `may_wait`), which then throws or ends. May be called from any thread, also
+  // just before the body begins to wait: it is to be remembered.
   virtual void interrupt() noexcept {}
 };
 

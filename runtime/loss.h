@@ -23,7 +23,7 @@ struct LossType : PartType {
   std::function<at::Tensor(const at::Tensor& prediction, const at::Tensor& target, double delta)> rows;
 };
 
-const std::vector<LossType>& loss_types();  // mse, huber, cross_entropy
+const std::vector<LossType>& loss_types();           // mse, huber, cross_entropy
 const LossType& loss_type(const std::string& name);  // Requires: it is in the table
 
 }  // namespace lanewise

@@ -1,7 +1,7 @@
 // A Model is the function between a batch and its prediction, over parameters that it does not own.
 //
-// A lane has a Model of its own, bound to the lane's leaf tensors (runtime/replica.h). Row i of a prediction depends on row
-// i of the input alone.
+// A lane has a Model of its own, bound to the lane's leaf tensors (runtime/replica.h). Row i of a prediction depends on
+// row i of the input alone.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,7 @@ class Model {
   const std::vector<ParameterSpec>& parameters() const { return parameters_; }
   std::int64_t parameter_count() const;
 
-  // The tensors to compute with, in the order of parameters(). Kept by reference count.
+  // The tensors to compute with, in the order and shapes of parameters(). Kept by reference count.
   void bind(std::vector<at::Tensor> leaves);
 
   // x [k, n, …sample] -> prediction [k, n, …output]. Requires bind().
@@ -49,7 +50,29 @@ struct ModelType : PartType {
   std::function<std::unique_ptr<Model>(const nlohmann::json& params, const Shape& input, const Shape& output)> make;
 };
 
-const std::vector<ModelType>& model_types();  // linear, mlp, gru
+const std::vector<ModelType>& model_types();           // linear, mlp, gru
+const ModelType& model_type(const std::string& name);  // Requires: it is in the table
+ModelType linear_model();
+ModelType mlp_model();
+ModelType gru_model();
+
+// The parameters that every model type has. Both are inferred from the samples when absent; given, they must agree.
+struct ModelSize {
+  std::optional<std::int64_t> inputs, outputs;
+
+  void fields(Fields& f);
+  // Throws Error(kPipeline) when the model called `type` would take or give another number of values.
+  void check(const std::string& type, std::int64_t values_in, std::int64_t values_out) const;
+};
+
+// A model type that is told by a class M(const M::Params&, const Shape& input, const Shape& output) and its Params.
+template <class M>
+ModelType make_model_type(const std::string& name, const std::string& help) {
+  return {{name, help, [](Fields& f) { typename M::Params().fields(f); }},
+          [](const nlohmann::json& params, const Shape& input, const Shape& output) {
+            return std::make_unique<M>(read_checked<typename M::Params>(params), input, output);
+          }};
+}
 
 // The output shape that `params` ask for by "outputs", or `fallback` when absent.
 Shape output_shape(const nlohmann::json& params, const Shape& fallback);

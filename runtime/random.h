@@ -1,5 +1,5 @@
-// Counter-based random numbers: every draw is a function of (run seed, purpose, id, counter) and of nothing else, so that
-// adding a lane, changing threads or resuming changes no number of any stream.
+// Counter-based random numbers: every draw is a function of (run seed, purpose, id, counter) and of nothing else, so
+// that adding a lane, changing threads or resuming changes no number of any stream.
 #pragma once
 
 #include <array>
@@ -8,7 +8,11 @@
 
 namespace lanewise {
 
-// Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") keyed by a hash of seed, purpose and id.
+// Four random words that depend on nothing but counter and key: Philox4x32-10.
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
+
+// A sequence of Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") keyed by a hash of
+// seed, purpose and id.
 class Random {
  public:
   // `purpose`: "train", "evaluate", "init"; `id`: the node's or parameter's; `counter`: usually seq.
@@ -17,10 +21,10 @@ class Random {
   // The same key at another counter, as cheap as a copy; draws start afresh.
   Random at(std::uint64_t counter) const;
 
-  std::uint64_t bits();              // 64 uniform bits
-  double uniform();                  // [0, 1), 53 bits
+  std::uint64_t bits();  // 64 uniform bits
+  double uniform();      // [0, 1), 53 bits
   double uniform(double low, double high);
-  double normal();                   // mean 0, variance 1 (Box-Muller)
+  double normal();  // mean 0, variance 1 (Box-Muller)
 
  private:
   std::uint64_t key_, counter_, block_ = 0;

@@ -1,20 +1,22 @@
-// Replicas hold the weights: one flat buffer a memory domain, and for each lane a flat gradient bucket with the leaf tensors
-// that autograd fills it through.
+// Replicas hold the weights: one flat buffer a memory domain, and for each lane a flat gradient bucket with the leaf
+// tensors that autograd fills it through.
 //
 //   domain:  flat weights  [ p0 | p1 | … ]            each parameter on a 64-byte boundary
 //   lane:    leaves        narrow(flat).detach()      share the storage, one set a lane
 //            bucket        [ ∇p0 | ∇p1 | … | tail ]   leaves' .grad are views of it
 //
-// The tail carries, per stream, Σ w·r and Σ w, and per lane the flags of enum Flag. Each entry is written by the lane that
-// owns it and is zero in every other lane's bucket, so that the sum over lanes is a gather (DESIGN: training step, 4).
+// The tail carries, per stream, Σ w·r and Σ w, and per lane the flags of enum Flag. Each entry is written by the lane
+// that owns it and is zero in every other lane's bucket, so that the sum over lanes is a gather (DESIGN: training step,
+// 4).
 //
-// With `shared` weights there is one domain; with `per_device` one a lane. Nothing here locks: the graph's edges order who
-// writes a bucket or the weights.
+// With `shared` weights there is one domain; with `per_device` one a lane. Nothing here locks: the graph's edges order
+// who writes a bucket or the weights.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,12 +31,12 @@ enum class Flag { kEnded, kCut, kNonFinite, kStop, kCount };
 
 // Where everything lies in a bucket, in elements.
 struct BucketLayout {
-  BucketLayout(const std::vector<ParameterSpec>& parameters, int streams, int lanes, at::ScalarType dtype);
+  BucketLayout(const std::vector<ParameterSpec>& specs, int stream_count, int lane_count, at::ScalarType dtype);
 
   std::vector<std::int64_t> offsets;  // of each parameter
   std::int64_t parameters = 0;        // padded length of the parameter part; the tail starts here
   int streams = 0, lanes = 0;
-  std::int64_t size = 0;              // of the whole bucket
+  std::int64_t size = 0;  // of the whole bucket
 
   std::int64_t loss_at(int stream) const { return parameters + 2 * stream; }        // Σ w·r
   std::int64_t weight_at(int stream) const { return parameters + 2 * stream + 1; }  // Σ w
@@ -53,7 +55,8 @@ struct ReplicaOptions {
 class Replicas {
  public:
   // `make_model` is called once a lane. Initial weights are equal in every domain.
-  Replicas(const std::function<std::unique_ptr<Model>()>& make_model, const std::string& model_name, ReplicaOptions options);
+  Replicas(const std::function<std::unique_ptr<Model>()>& make_model, const std::string& model_name,
+           ReplicaOptions options);
 
   const BucketLayout& layout() const { return layout_; }
   const std::vector<ParameterSpec>& specs() const { return lanes_.front().model->parameters(); }
@@ -69,8 +72,8 @@ class Replicas {
   at::Tensor& weights(int domain) { return domains_[domain].weights; }
   at::Tensor& reduced(int domain) { return domains_[domain].reduced; }
 
-  // To be called after weights(domain) was changed by an op that autograd does not see (the fused optimizers): a backward
-  // through a forward from before then raises.
+  // To be called after weights(domain) was changed by an op that autograd does not see (the fused optimizers): a
+  // backward through a forward from before then raises.
   void mark_changed(int domain);
 
   // Parameter i of domain 0, a view.

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@
 #include "runtime/values.h"
 
 namespace lanewise {
+
+// The node whose samples a source or per-sample node sends: the source itself. Index into plan.nodes.
+int source_above(const Plan& plan, int node);
 
 // The streams of a plan by index, in the order in which lanes take them. The same in both plans of a pipeline.
 class StreamTable {
@@ -76,17 +80,8 @@ class RunControl {
   virtual bool stop_wanted() const = 0;
   // Called by the optimizer node, in step order, after the step was applied in every domain.
   virtual Next after_step(std::shared_ptr<const StepRecord> record, const Reduced& reduced) = 0;
-  // The round was not applied: its rows are left over. `reason`: "stream gen5 ended after 60 samples".
-  virtual void not_applied(const Reduced& reduced, const std::string& reason) = 0;
-};
-
-// Where the taps `metrics` and `predictions` write, and the phase they are in.
-struct RunDirectory {
-  std::string path;               // "" when nothing is written
-  std::string phase = "train";    // or "evaluate"
-  std::atomic<std::uint64_t> step{0};  // steps applied so far
-  bool terminal = false;          // standard error is a terminal
-  bool quiet = false;
+  // A round that does not count, since a stream has ended: nothing was applied, its rows are left over, the run ends.
+  virtual void not_applied(const Reduced& reduced) = 0;
 };
 
 }  // namespace lanewise

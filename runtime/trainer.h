@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "graph/flow.h"
 #include "graph/spec.h"
@@ -15,6 +16,7 @@ namespace lanewise {
 
 struct RunOptions {
   std::string directory;   // made by run(); "" writes nothing
+  std::vector<std::string> overrides;  // the command line's changes, for the manifest
   bool quiet = false;      // no progress
   bool terminal = false;   // standard error is a terminal: one progress line that is rewritten
   bool pin = false;        // each worker on a core of its own
@@ -26,7 +28,7 @@ struct RunOptions {
 
 class Trainer {
  public:
-  Trainer(Plans plans, const Registry& registry, RunOptions options);
+  Trainer(Plans plans, RunOptions options);
   ~Trainer();
 
   // Trains to the end. Whatever happens, the report is complete and, with a directory, written. Never throws:

@@ -19,34 +19,43 @@
 
 namespace lanewise {
 
+// Elements of a tensor of this shape.
+inline std::int64_t element_count(const Shape& shape) {
+  std::int64_t count = 1;
+  for (const std::int64_t length : shape) count *= length;
+  return count;
+}
+
 // Who a sample is. A filler is a row of an ended stream that only keeps its lane going (weight 0, touches no state).
 struct Tag {
-  int stream = 0;           // index into StreamTable
-  std::uint64_t run = 0;    // a restart raises it
-  std::uint64_t seq = 0;    // counts what the stream's packets carry on this edge, over the whole training
+  int stream = 0;                    // index into StreamTable
+  std::uint64_t run = 0;             // a restart raises it
+  std::uint64_t seq = 0;             // counts what the stream's packets carry on this edge, over the whole training
   std::optional<std::int64_t> time;  // nanoseconds, since 1970 where the source knows the date
-  bool start = false;       // first sample of its run
+  bool start = false;                // first sample of its run
   bool filler = false;
-  bool ended = false;       // the stream has given all that was asked of it; this row is not to be trained on
-  double weight = 1;        // of its loss, in [0, 1]
+  bool ended =
+      false;          // the stream has given all that was asked of it; a round whose rows all have ended does not count
+  double weight = 1;  // of its loss, in [0, 1]
 };
 
 struct Sample {
-  at::Tensor x, y;   // without a batch axis; y has rank >= 1
-  at::Tensor known;  // like y: the last valid target known when y had to be forecast; undefined: none, or not evaluating
+  at::Tensor x, y;  // without a batch axis; y has rank >= 1
+  at::Tensor
+      known;  // like y: the last valid target known when y had to be forecast; undefined: none, or not evaluating
   Tag tag;
 };
 
 // The rows of one lane in one round: k time steps of n streams, row i of step t being stream i of the lane.
 struct Batch {
-  at::Tensor x, y;    // [k, n, …]
-  at::Tensor known;   // [k, n, …] like y, NaN where unknown; undefined: not evaluating
+  at::Tensor x, y;        // [k, n, …]
+  at::Tensor known;       // [k, n, …] like y, NaN where unknown; undefined: not evaluating
   std::vector<Tag> rows;  // k * n, time-major
-  bool cut = false;   // a stream under on_end `first` has ended: no batch; x and y are undefined, rows are left over
-  std::string cut_by;   // then: that stream's id
+  bool cut = false;    // a stream under on_end `first` has ended: no batch; x and y are undefined, rows are left over
+  std::string cut_by;  // then: that stream's id
 };
 
-// What a lane computed, before the reduction. The numbers are in the lane's bucket (runtime/bucket.h).
+// What a lane computed, before the reduction. The numbers are in the lane's bucket (runtime/replica.h).
 struct Gradient {
   int lane = 0;
   std::uint64_t round = 0;
@@ -65,14 +74,15 @@ struct Prediction {
 // What the optimizer decides from. The gradient itself is in Replicas::reduced().
 struct Reduced {
   std::uint64_t round = 0;
-  double n = 0;                       // sum of row weights over all lanes
-  std::optional<double> loss;         // sum of w * r over all rows / n; nullopt when n is 0
+  double n = 0;                                // sum of row weights over all lanes
+  std::optional<double> loss;                  // sum of w * r over all rows / n; nullopt when n is 0
   std::vector<std::optional<double>> lanes;    // per lane, its own mean
   std::vector<std::optional<double>> streams;  // per stream, its own mean
-  std::vector<Gradient> gradients;    // by lane
-  std::vector<int> non_finite;        // lanes whose loss or gradient is not finite
-  bool all_ended = false;             // every stream has given all that was asked
-  bool stop = false;                  // a lane was asked to stop after this round
+  std::vector<Gradient> gradients;             // by lane
+  std::vector<int> non_finite;                 // lanes whose loss or gradient is not finite
+  bool all_ended = false;                      // every stream has given all that was asked
+  bool cut = false;                            // a lane has no batch: a stream under on_end `first` has ended
+  bool stop = false;                           // a lane was asked to stop after this round
 };
 
 // One applied step, as metrics.jsonl tells it.
@@ -85,8 +95,7 @@ struct StepRecord {
 
 // New weights are in every memory domain. The token that lets the next round start.
 struct Weights {
-  std::uint64_t step = 0;
-  std::shared_ptr<const StepRecord> record;  // of the step that made them; null before the first
+  std::uint64_t step = 0;  // applied so far
 };
 
 }  // namespace lanewise

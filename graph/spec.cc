@@ -1,0 +1,153 @@
+#include "graph/spec.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <iostream>
+#include <system_error>
+#include <unordered_set>
+
+#include "graph/build.h"
+#include "graph/change.h"
+#include "graph/document.h"
+#include "graph/expand.h"
+#include "graph/read.h"
+#include "graph/text.h"
+
+namespace lanewise {
+namespace {
+
+constexpr std::int64_t kStepsAfterSwap = 100;  // of an evaluation whose sources have become endless
+
+// The id of an endless source, or "".
+std::string endless_source(const Plan& plan) {
+  for (const PlanNode& node : plan.nodes) {
+    if (node.type->role == Role::kSource && !node.signatures.empty() && node.signatures[0].endless) return node.id;
+  }
+  return "";
+}
+
+// What needs an end must have one.
+void check_ends(const Spec& spec, const Document& document, Settings& settings, Draft& train,
+                std::optional<Draft>& evaluation, std::vector<Problem>& problems) {
+  const RunSettings& run = settings.run;
+  if (const std::string id = endless_source(train.plan); !id.empty() && run.passes && !run.steps && !run.minutes) {
+    problems.push_back(
+        {spec.run.origin_of("passes").place(document),
+         fmt::format("run: \"passes\" never end, since {} is endless; give \"steps\" or \"minutes\" as well",
+                     in_quotes(id))});
+  }
+  if (!evaluation || settings.evaluate->steps) return;
+  const std::string id = endless_source(evaluation->plan);
+  if (id.empty()) return;
+  const bool swapped =
+      std::any_of(spec.nodes.begin(), spec.nodes.end(), [](const NodeSpec& node) { return node.swapped; });
+  if (!swapped) {
+    problems.push_back(
+        {document.place("/evaluate"), fmt::format("evaluate needs \"steps\", since {} is endless", in_quotes(id))});
+    return;
+  }
+  settings.evaluate->steps = kStepsAfterSwap;
+  train.plan.evaluate = evaluation->plan.evaluate = settings.evaluate;
+  train.plan.notes.push_back(fmt::format("evaluate.steps is {}, since {} is endless", kStepsAfterSwap, in_quotes(id)));
+}
+
+// nullopt: the pipeline is not evaluated, or something is wrong with it, which is told.
+std::optional<Draft> draft_evaluation(const Spec& spec, const Settings& settings, const Wiring& wiring,
+                                      const Registry& registry, const Document& document,
+                                      std::vector<Problem>& problems) {
+  if (!settings.evaluate) return std::nullopt;
+  const NodeType* score = registry.find_node("score");
+  const auto taken = spec.find("score");
+  if (score && taken) {
+    problems.push_back({document.place(spec.nodes[taken->node].pointer + "/id"),
+                        "node: the id \"score\" is that of the node which an evaluation adds; choose another"});
+  }
+  if (!wiring.sound || !score || taken) {
+    draft(spec, settings, wiring, /*evaluating=*/true, document, problems);  // for what is wrong in evaluate.set
+    return std::nullopt;
+  }
+  Draft result = draft(spec, settings, expand_evaluation(wiring, *score), /*evaluating=*/true, document, problems);
+  if (result.plan.nodes.back().inputs.empty()) {
+    problems.push_back({document.place("/evaluate"), "evaluate needs a node that computes predictions"});
+  }
+  return result;
+}
+
+// Nodes in which something was found for the training are not told of twice.
+void infer_evaluation(Draft& evaluation, const Draft& train, std::vector<Problem>& problems) {
+  std::unordered_set<std::string> broken;
+  for (std::size_t i = 0; i < train.broken.size(); ++i) {
+    if (train.broken[i]) broken.insert(train.plan.nodes[i].id);
+  }
+  for (std::size_t i = 0; i < evaluation.broken.size(); ++i) {
+    if (broken.contains(evaluation.plan.nodes[i].id)) evaluation.broken[i] = true;
+  }
+  const std::size_t before = problems.size();
+  infer(evaluation, problems);
+  for (std::size_t i = before; i < problems.size(); ++i) problems[i].rule = "in the evaluation: " + problems[i].rule;
+}
+
+constexpr const char* kStandardInput = "standard input";
+
+// The pipeline's name where it gives none.
+std::string name_of(const std::string& file) {
+  if (file == kStandardInput) return "pipeline";
+  const std::string base = file.substr(file.rfind('/') + 1);
+  const std::string name = base.substr(0, base.rfind('.'));
+  return bad_name(name).empty() ? name : "pipeline";
+}
+
+}  // namespace
+
+Plans plan_pipeline(const std::string& text, const std::string& file, const Registry& registry,
+                    const PlanOptions& options) {
+  std::vector<Problem> problems;
+  const Document document(text, file, problems);
+  if (!document.complete()) throw PipelineError(std::move(problems));
+
+  std::vector<std::string> notes;
+  Spec spec = read_spec(document, name_of(file), problems);
+  apply_changes(spec, options.overrides, document, registry, problems, notes);
+  Settings settings = read_settings(spec, document, registry, problems);
+  if (settings.run.threads == 0) settings.run.threads = std::max(1, options.cores);
+  if (!spec.expandable) throw PipelineError(std::move(problems));
+
+  const Wiring wiring = expand(spec, document, options.gpus, problems);
+  Draft train = draft(spec, settings, wiring, /*evaluating=*/false, document, problems);
+  train.plan.notes = std::move(notes);
+  std::optional<Draft> evaluation = draft_evaluation(spec, settings, wiring, registry, document, problems);
+  if (options.infer && wiring.sound) {
+    infer(train, problems);
+    if (evaluation) infer_evaluation(*evaluation, train, problems);
+    check_ends(spec, document, settings, train, evaluation, problems);
+  }
+  if (!problems.empty()) throw PipelineError(std::move(problems));
+
+  Plans plans;
+  plans.train = seal(std::move(train), spec, settings);
+  if (evaluation) plans.evaluate = seal(std::move(*evaluation), spec, settings);
+  return plans;
+}
+
+Plans plan_file(const std::string& file, const Registry& registry, const PlanOptions& options) {
+  std::ifstream opened;
+  errno = 0;
+  if (file != "-") opened.open(file, std::ios::binary);
+  std::istream& in = file == "-" ? std::cin : opened;
+  std::string text;
+  char block[1 << 16];
+  while (in && text.size() <= Document::kMaxBytes) {
+    in.read(block, sizeof block);
+    text.append(block, static_cast<std::size_t>(in.gcount()));
+  }
+  if (!in.eof() && text.empty()) {
+    throw Error(Exit::kPipeline, fmt::format("{}: cannot be read ({})", escaped(file),
+                                             errno == 0 ? "it is no file" : std::generic_category().message(errno)));
+  }
+  return plan_pipeline(text, file == "-" ? kStandardInput : file, registry, options);
+}
+
+}  // namespace lanewise

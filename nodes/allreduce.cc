@@ -1,0 +1,124 @@
+// allreduce: the one reduction of a round. Adds the lanes' buckets through the run's communicator and reads the decisions
+// (ends, non-finite lanes, stop) and every loss from the reduced tail.
+#include <ATen/ATen.h>
+
+#include "graph/plan.h"
+#include "nodes/node_type.h"
+#include "runtime/communicator.h"
+#include "runtime/replica.h"
+#include "runtime/services.h"
+
+namespace lanewise {
+namespace {
+
+class Allreduce final : public Node {
+ public:
+  struct Params {
+    void fields(Fields&) {}
+  };
+
+  Allreduce(const Params&, const NodeContext& context)
+      : replicas_(context.services.get<Replicas>()), communicator_(context.services.get<Communicator>()) {
+    const StreamTable& table = context.services.get<StreamTable>();
+    for (const int lane : context.plan.with_role(Role::kCompute)) {
+      const PlanNode& node = context.plan.nodes[lane];
+      const PlanEdge& edge = context.plan.edges[node.inputs[0]];
+      std::vector<int>& streams = streams_.emplace_back();
+      for (const std::string& id : context.plan.nodes[edge.from].signatures[edge.from_port].streams) {
+        streams.push_back(table.index(id));
+      }
+    }
+  }
+
+  void fire(Firing& firing) override {
+    for (Packet& input : firing.inputs()) {
+      if (input.is_end()) return firing.end();
+    }
+    Reduced reduced;
+    reduced.round = firing.index();
+    for (Packet& input : firing.inputs()) reduced.gradients.push_back(input.take<Gradient>());
+    std::ranges::sort(reduced.gradients, {}, &Gradient::lane);
+    for (std::size_t lane = 0; lane < reduced.gradients.size(); ++lane) {
+      const Gradient& g = reduced.gradients[lane];
+      if (g.lane != static_cast<int>(lane) || g.round != firing.index()) {
+        throw Error(Exit::kInternal, fmt::format("round {}: lane {} brought its round {} where lane {} was due",
+                                                 firing.index(), g.lane, g.round, lane));
+      }
+    }
+    reduced.n = communicator_.reduce(replicas_);
+    read_tail(reduced);
+    firing.emit(0, Packet::of(std::move(reduced)));
+  }
+
+ private:
+  // The tail in double: [2 * streams | flags], relative to the layout's end of parameters.
+  void read_tail(Reduced& reduced) {
+    const BucketLayout& layout = replicas_.layout();
+    const at::Tensor tail = replicas_.reduced(0).narrow(0, layout.parameters, layout.size - layout.parameters).to(at::kDouble);
+    const auto at = [&, values = tail.const_data_ptr<double>()](std::int64_t index) { return values[index - layout.parameters]; };
+    const auto mean = [](double sum, double weight) -> std::optional<double> {
+      if (weight == 0) return std::nullopt;
+      return sum / weight;
+    };
+    double total = 0;
+    reduced.streams.resize(layout.streams);
+    reduced.all_ended = true;
+    for (std::size_t lane = 0; lane < streams_.size(); ++lane) {
+      double sum = 0, weight = 0;
+      for (const int s : streams_[lane]) {
+        const double l = at(layout.loss_at(s)), w = at(layout.weight_at(s));
+        reduced.streams[s] = mean(l, w);
+        sum += l;
+        weight += w;
+      }
+      total += sum;
+      reduced.lanes.push_back(mean(sum, weight));
+      const auto flag = [&](Flag which) { return at(layout.flag_at(static_cast<int>(lane), which)) != 0; };
+      reduced.all_ended = reduced.all_ended && flag(Flag::kEnded);
+      reduced.cut = reduced.cut || flag(Flag::kCut);
+      reduced.stop = reduced.stop || flag(Flag::kStop);
+      if (flag(Flag::kNonFinite)) reduced.non_finite.push_back(static_cast<int>(lane));
+    }
+    reduced.loss = mean(total, reduced.n);
+  }
+
+  Replicas& replicas_;
+  Communicator& communicator_;
+  std::vector<std::vector<int>> streams_;  // per lane
+};
+
+// All lanes train one model: the same name, and as many parameters.
+void infer(InferContext& context) {
+  const Plan& plan = context.plan;
+  const PlanNode* first = nullptr;
+  Signature out;
+  for (std::size_t i = 0; i < context.node.inputs.size(); ++i) {
+    const PlanNode& lane = plan.nodes[plan.edges[context.node.inputs[i]].from];
+    const Signature& gradient = context.inputs[i];
+    if (first == nullptr) {
+      first = &lane;
+      out.parameters = gradient.parameters;
+    } else if (lane.params["model"] != first->params["model"]) {
+      context.problem(fmt::format("{} trains model {} and {} trains {}; one reduction takes the gradients of one model",
+                                  first->id, first->params["model"].dump(), lane.id, lane.params["model"].dump()));
+    } else if (gradient.parameters && out.parameters && *gradient.parameters != *out.parameters) {
+      context.problem(fmt::format("{} has {} parameters and {} has {}: the lanes' samples must have equal shapes", first->id,
+                                  *out.parameters, lane.id, *gradient.parameters));
+    }
+    out.streams.insert(out.streams.end(), gradient.streams.begin(), gradient.streams.end());
+  }
+  if (const std::size_t lanes = plan.with_role(Role::kCompute).size(); lanes != context.node.inputs.size()) {
+    context.problem(fmt::format("{} of {} compute nodes arrive here; the one reduction takes them all",
+                                context.node.inputs.size(), lanes));
+  }
+  context.node.signatures = {out};
+}
+
+}  // namespace
+
+NodeType allreduce() {
+  return node_type<Allreduce>("allreduce", "adds the gradients of all lanes and divides by the rows that count", Role::kReduce,
+                              {{"gradients", "gradient", /*many=*/true}}, {{"reduced", "reduced"}}, infer);
+}
+
+}  // namespace lanewise

@@ -1,0 +1,28 @@
+// The node types that come with lanewise, each made by the function of its .cc file, and the table of all of them.
+#pragma once
+
+#include "graph/registry.h"
+
+namespace lanewise {
+
+NodeType sine();
+NodeType ar1();
+NodeType lorenz();
+NodeType constant();
+NodeType csv();
+NodeType window();
+NodeType normalize();
+NodeType fault();
+NodeType pair();
+NodeType compute();
+NodeType allreduce();
+NodeType optimizer();
+NodeType console();
+NodeType metrics();
+NodeType predictions();
+NodeType score();
+
+// All of them, with the model types and losses of the runtime.
+Registry builtin_registry();
+
+}  // namespace lanewise

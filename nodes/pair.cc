@@ -1,0 +1,198 @@
+// pair: one batch of one sample from each of n streams, row i being input i. Samples are matched by seq, never by arrival.
+//
+// Where the streams tell the time, their clocks must run alike: after some samples the usual step of time (the median) of one
+// stream may not exceed another's by half, unless "match": "seq" says that time does not matter.
+//
+// When a stream ends, the pair sends one batch without tensors that names it and holds the tags of what the others had.
+#include <ATen/ATen.h>
+
+#include <cstring>
+
+#include "nodes/builtin.h"
+#include "nodes/node_type.h"
+#include "runtime/services.h"
+#include "runtime/tensors.h"
+#include "runtime/values.h"
+
+namespace lanewise {
+namespace {
+
+constexpr std::size_t kClockSteps = 16;  // steps of time after which clocks are compared
+constexpr double kClockRatio = 1.5;
+
+class Pair final : public Node {
+ public:
+  struct Params {
+    std::string match = "auto";
+    void fields(Fields& f) {
+      f.add("match", &match, "auto: streams that tell the time must have clocks of equal rates; seq: time is ignored")
+          .one_of({"auto", "seq"});
+    }
+  };
+
+  Pair(const Params& params, const NodeContext& context)
+      : check_clocks_(params.match == "auto"), clocks_(context.node.inputs.size()) {
+    for (const int edge : context.node.inputs) {
+      streams_.push_back(context.plan.nodes[source_above(context.plan, context.plan.edges[edge].from)].id);
+    }
+  }
+
+  void fire(Firing& firing) override {
+    Batch batch;
+    std::vector<Sample> samples;
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      if (firing.input(i).is_end()) {
+        if (batch.cut_by.empty()) batch.cut_by = streams_[i];
+        batch.cut = true;
+        continue;
+      }
+      samples.push_back(firing.input(i).take<Sample>());
+      const Tag& tag = samples.back().tag;
+      if (tag.seq != round_) {
+        throw Error(Exit::kInternal, fmt::format("stream \"{}\" sent sample {} where {} was due: {}", streams_[i], tag.seq,
+                                                 round_, tag.seq > round_ ? "a gap" : "a repeat"));
+      }
+      batch.rows.push_back(tag);
+    }
+    if (batch.cut) {
+      firing.emit(0, Packet::of(std::move(batch)));
+      return firing.end();
+    }
+    if (check_clocks_) compare_clocks(batch.rows);
+    batch.x = stack(samples, &Sample::x, "x");
+    batch.y = stack(samples, &Sample::y, "y");
+    batch.known = stack_known(samples);
+    ++round_;
+    firing.emit(0, Packet::of(std::move(batch)));
+  }
+
+  nlohmann::json state() const override {
+    nlohmann::json clocks = nlohmann::json::array();
+    for (const Clock& c : clocks_) {
+      clocks.push_back({{"steps", c.steps}, {"last", c.last ? nlohmann::json(*c.last) : nlohmann::json()}});
+    }
+    return {{"round", round_}, {"check_clocks", check_clocks_}, {"clocks", clocks}};
+  }
+  void restore(const nlohmann::json& state) override {
+    round_ = state.at("round");
+    check_clocks_ = state.at("check_clocks");
+    for (std::size_t i = 0; i < clocks_.size(); ++i) {
+      const nlohmann::json& saved = state.at("clocks").at(i);
+      clocks_[i].steps = saved.at("steps").get<std::vector<std::int64_t>>();
+      clocks_[i].last = saved.at("last").is_null() ? std::nullopt : std::optional<std::int64_t>(saved.at("last"));
+    }
+  }
+
+ private:
+  struct Clock {
+    std::vector<std::int64_t> steps;   // ns between samples of one run
+    std::optional<std::int64_t> last;  // time of the newest sample of this run
+  };
+
+  // [1, n, …]: the samples' tensors one below another.
+  at::Tensor stack(const std::vector<Sample>& samples, at::Tensor Sample::*which, const char* name) const {
+    const at::Tensor& first = samples[0].*which;
+    Shape shape = shape_of(first);
+    shape.insert(shape.begin(), {1, static_cast<std::int64_t>(samples.size())});
+    at::Tensor all = at::empty(shape, first.options());
+    auto* to = static_cast<char*>(all.mutable_data_ptr());
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const at::Tensor& one = samples[i].*which;
+      if (one.sizes() != first.sizes() || one.scalar_type() != first.scalar_type()) {
+        throw Error(Exit::kData, fmt::format("{} of stream \"{}\" is {} and that of stream \"{}\" {}; rows of a batch must be alike",
+                                             name, streams_[0], tell(first), streams_[i], tell(one)));
+      }
+      const at::Tensor dense = one.contiguous();
+      std::memcpy(to, dense.const_data_ptr(), dense.nbytes());
+      to += dense.nbytes();
+    }
+    return all;
+  }
+
+  at::Tensor stack_known(std::vector<Sample>& samples) const {
+    if (std::ranges::none_of(samples, [](const Sample& s) { return s.known.defined(); })) return {};
+    for (Sample& s : samples) {
+      if (!s.known.defined()) s.known = at::full_like(s.y, std::numeric_limits<double>::quiet_NaN());
+    }
+    return stack(samples, &Sample::known, "known");
+  }
+
+  static std::string tell(const at::Tensor& t) { return fmt::format("{} of {}", to_string(shape_of(t)), c10::toString(t.scalar_type())); }
+
+  // Gathers steps of time; once all streams that tell the time have enough of them, compares and is done.
+  void compare_clocks(const std::vector<Tag>& rows) {
+    bool enough = true;
+    std::size_t timed = 0;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i].filler || !rows[i].time) continue;
+      ++timed;
+      Clock& clock = clocks_[i];
+      if (clock.last && !rows[i].start) clock.steps.push_back(*rows[i].time - *clock.last);
+      clock.last = rows[i].time;
+      enough = enough && clock.steps.size() >= kClockSteps;
+    }
+    if (timed < 2) check_clocks_ = false;
+    if (!enough || timed < 2) return;
+    check_clocks_ = false;
+    std::size_t fast = 0, slow = 0;
+    std::vector<double> median(rows.size(), 0);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      std::vector<std::int64_t>& steps = clocks_[i].steps;
+      if (steps.empty()) continue;
+      std::ranges::nth_element(steps, steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2));
+      median[i] = static_cast<double>(steps[steps.size() / 2]);
+      if (median[i] <= 0) continue;
+      if (median[fast] <= 0 || median[i] < median[fast]) fast = i;
+      if (median[slow] <= 0 || median[i] > median[slow]) slow = i;
+    }
+    if (median[fast] > 0 && median[slow] > kClockRatio * median[fast]) {
+      throw Error(Exit::kData,
+                  fmt::format("a sample of stream \"{}\" is {} s after the one before, of stream \"{}\" {} s: their clocks run at "
+                              "different rates; \"match\": \"seq\" pairs them all the same",
+                              streams_[fast], median[fast] / 1e9, streams_[slow], median[slow] / 1e9));
+    }
+  }
+
+  std::uint64_t round_ = 0;
+  bool check_clocks_;
+  std::vector<Clock> clocks_;         // by input
+  std::vector<std::string> streams_;  // ids of the sources, by input
+};
+
+// Problems name the node that feeds each input, since that is what a user would change.
+void infer(InferContext& context) {
+  const auto feeding = [&context](std::size_t i) -> const std::string& {
+    return context.plan.nodes[context.plan.edges[context.node.inputs[i]].from].id;
+  };
+  Signature all = context.inputs.empty() ? Signature{} : context.inputs[0];
+  for (std::size_t i = 1; i < context.inputs.size(); ++i) {
+    const Signature& one = context.inputs[i];
+    const bool other_x = all.x && one.x && *all.x != *one.x, other_y = all.y && one.y && *all.y != *one.y;
+    if (other_x || other_y || all.integer_target != one.integer_target) {
+      context.problem(fmt::format("{} sends {}, {} sends {}: rows of a batch must be alike", feeding(0),
+                                  context.inputs[0].text(), feeding(i), one.text()));
+      break;
+    }
+    if (!all.x) all.x = one.x;
+    if (!all.y) all.y = one.y;
+    all.streams.insert(all.streams.end(), one.streams.begin(), one.streams.end());
+    all.horizon = std::max(all.horizon, one.horizon);
+    // As long as the shortest; unknown when a stream that ends does not tell.
+    if (all.endless) {
+      all.length = one.length;
+      all.endless = one.endless;
+    } else if (!one.endless) {
+      all.length = all.length && one.length ? std::optional(std::min(*all.length, *one.length)) : std::nullopt;
+    }
+  }
+  context.node.signatures = {all};
+}
+
+}  // namespace
+
+NodeType pair() {
+  return node_type<Pair>("pair", "one batch of one sample from each of n streams, matched by seq", Role::kJoin,
+                         {{"samples", "sample", /*many=*/true}}, {{"batch", "batch"}}, infer);
+}
+
+}  // namespace lanewise

@@ -1,0 +1,119 @@
+#include "nodes/source.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "graph/plan.h"
+#include "runtime/tensors.h"
+
+namespace lanewise {
+namespace {
+
+bool all_valid(const at::Tensor& y) {
+  for (const double v : tensor_values(y)) {
+    if (!std::isfinite(v)) return false;
+  }
+  return true;
+}
+
+Random stream_of_numbers(const NodeContext& context) {
+  const RandomSeed& seed = context.services.get<RandomSeed>();
+  return Random(seed.seed, seed.purpose, context.node.id);
+}
+
+}  // namespace
+
+Source::Source(const NodeContext& context, double weight, std::optional<std::int64_t> samples)
+    : id_(context.node.id),
+      rules_(context.services.get<SourceRules>()),
+      random_(stream_of_numbers(context)),
+      stream_(context.services.get<StreamTable>().index(context.node.id)),
+      weight_(weight),
+      samples_(samples) {}
+
+at::Tensor Source::tensor(std::span<const double> values, const Shape& shape) const {
+  return make_tensor(values, shape, rules_.dtype);
+}
+
+bool Source::advance(Sample& sample) {
+  if (samples_ && given_ >= *samples_) return false;
+  sample.tag.weight = weight_;
+  if (!next(sample)) return false;
+  sample.tag.start = given_ == 0;
+  ++given_;
+  if (rules_.evaluating) {
+    sample.known = known();
+    if (at::isFloatingType(sample.y.scalar_type()) && all_valid(sample.y)) last_ = sample.y;
+  }
+  like_x_ = sample.x;
+  like_y_ = sample.y;
+  return true;
+}
+
+void Source::emit(Firing& firing, Sample sample) {
+  sample.tag.stream = stream_;
+  sample.tag.run = run_;
+  sample.tag.seq = seq_++;
+  firing.emit(0, Packet::of(std::move(sample)));
+}
+
+void Source::fire(Firing& firing) {
+  Sample sample;
+  if (!over_ && !advance(sample)) {
+    if (given_ == 0) {
+      throw Error(Exit::kData, fmt::format("stream \"{}\" has no sample at all; ask for rows that its data has", id_));
+    }
+    if (rules_.end_rule == "first") return firing.end();
+    if (rules_.end_rule == "restart") {
+      ++run_;
+      given_ = 0;
+      last_.reset();
+      rewind();
+      if (!advance(sample)) {
+        throw Error(Exit::kData, fmt::format("stream \"{}\" had samples in run {} and has none in the next", id_, run_ - 1));
+      }
+    } else {
+      over_ = true;
+      like_x_ = at::zeros_like(like_x_);
+      like_y_ = at::zeros_like(like_y_);
+    }
+  }
+  if (over_) {
+    sample.x = like_x_;
+    sample.y = like_y_;
+    sample.tag.filler = true;
+    sample.tag.ended = true;
+    sample.tag.weight = 0;
+  } else {
+    sample.tag.ended = rules_.passes && run_ >= static_cast<std::uint64_t>(*rules_.passes);
+  }
+  emit(firing, std::move(sample));
+}
+
+nlohmann::json Source::state() const {
+  nlohmann::json state = {{"run", run_},   {"seq", seq_},   {"given", given_}, {"over", over_},
+                          {"x", nullptr},  {"y", nullptr},  {"last", save_tensor(last_)},
+                          {"source", save()}};
+  if (like_x_.defined()) {
+    state["x"] = {{"shape", shape_of(like_x_)}, {"type", static_cast<int>(like_x_.scalar_type())}};
+    state["y"] = {{"shape", shape_of(like_y_)}, {"type", static_cast<int>(like_y_.scalar_type())}};
+  }
+  return state;
+}
+
+void Source::restore(const nlohmann::json& state) {
+  run_ = state.at("run");
+  seq_ = state.at("seq");
+  given_ = state.at("given");
+  over_ = state.at("over");
+  const auto like = [](const nlohmann::json& saved) {
+    if (saved.is_null()) return at::Tensor();
+    return at::zeros(saved.at("shape").get<Shape>(), static_cast<at::ScalarType>(saved.at("type").get<int>()));
+  };
+  like_x_ = like(state.at("x"));
+  like_y_ = like(state.at("y"));
+  last_ = load_tensor(state.at("last"));
+  load(state.at("source"));
+}
+
+}  // namespace lanewise

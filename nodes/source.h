@@ -1,0 +1,93 @@
+// A Source gives the samples of one stream, one a firing. Its base fills the tags and knows what the end of a pass over the
+// stream means (SourceRules): first, the stream ends; restart, it begins again with the next run; mask, fillers follow.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "graph/fields.h"
+#include "graph/node.h"
+#include "graph/registry.h"
+#include "runtime/random.h"
+#include "runtime/services.h"
+#include "runtime/values.h"
+
+namespace lanewise {
+
+// What every source takes.
+struct SourceParams {
+  double weight = 1;
+
+  void fields(Fields& f) { f.add("weight", &weight, "weight of this stream's rows in the loss").between(0, 1); }
+};
+
+// What every source takes that computes its samples: such a stream has as many as one asks for.
+struct GeneratorParams : SourceParams {
+  std::optional<std::int64_t> samples;
+
+  void fields(Fields& f) {
+    f.add("samples", &samples, "samples of one pass over the stream; without it the stream is endless").at_least(1);
+    SourceParams::fields(f);
+  }
+  // The part of a generator's signature that follows from these.
+  void describe(Signature& signature) const {
+    signature.length = samples;
+    signature.endless = !samples;
+  }
+};
+
+class Source : public Node {
+ public:
+  Source(const SourceParams& params, const NodeContext& context) : Source(context, params.weight, std::nullopt) {}
+  Source(const GeneratorParams& params, const NodeContext& context) : Source(context, params.weight, params.samples) {}
+
+  void fire(Firing& firing) final;
+  nlohmann::json state() const final;
+  void restore(const nlohmann::json& state) final;
+
+ protected:
+  // Makes the next sample of this pass: x, y, and of the tag the time, and a weight of 0 for a row that must not count.
+  // False: the pass is at its end.
+  virtual bool next(Sample& sample) = 0;
+  // Back to the first sample, for the next run.
+  virtual void rewind() = 0;
+  // What next() goes by.
+  virtual nlohmann::json save() const = 0;
+  virtual void load(const nlohmann::json& saved) = 0;
+  // In an evaluation, after next(): the last valid target that was known when the sample's target had to be forecast.
+  // Here that of the sample before; undefined when there is none.
+  virtual at::Tensor known() const { return last_; }
+
+  at::Tensor tensor(std::span<const double> values, const Shape& shape) const;
+  // The seq of the sample that next() is making: counts over the whole training.
+  std::uint64_t seq() const { return seq_; }
+  // This node's random numbers of sample seq().
+  Random random() const { return random_.at(seq_); }
+  const Random& random_stream() const { return random_; }
+  const std::string& id() const { return id_; }
+
+ private:
+  Source(const NodeContext& context, double weight, std::optional<std::int64_t> samples);
+  bool advance(Sample& sample);
+  void emit(Firing& firing, Sample sample);
+
+  const std::string id_;
+  const SourceRules rules_;
+  const Random random_;
+  const int stream_;
+  const double weight_;
+  const std::optional<std::int64_t> samples_;
+
+  std::uint64_t run_ = 0, seq_ = 0;
+  std::int64_t given_ = 0;      // samples of this pass
+  bool over_ = false;           // only fillers follow
+  at::Tensor like_x_, like_y_;  // shaped like the stream's samples: what a filler must look like
+  at::Tensor last_;             // y of the last sample with a valid one in this run, when evaluating
+};
+
+}  // namespace lanewise

@@ -1,0 +1,24 @@
+// Devices of the machine beyond the virtual ones of the host.
+//
+// liblanewise_cuda.so is the only part of lanewise that knows CUDA. It is opened when a pipeline names a GPU and never else,
+// so that a program on a machine without CUDA neither needs nor loads it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lanewise {
+
+// GPUs that the NVIDIA kernel driver shows. Loads and starts nothing.
+int visible_gpus();
+
+struct Gpu {
+  std::string name;
+  std::uint64_t bytes = 0;  // of its memory
+};
+
+// Asks the CUDA library. Throws Error(kDevice) when the library was not built, does not load, or finds no driver or GPU.
+std::vector<Gpu> query_gpus();
+
+}  // namespace lanewise

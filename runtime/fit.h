@@ -1,0 +1,13 @@
+// Fits the normalize nodes of a training plan before its first step.
+#pragma once
+
+#include "graph/plan.h"
+#include "runtime/services.h"
+
+namespace lanewise {
+
+// For every normalize node in plan order: drives fresh instances of its upstream chain over one pass (or `fit_samples`)
+// and sets the node's statistics in `normalization`.
+void fit_normalizers(const Plan& train, const Services& services, Normalization& normalization);
+
+}  // namespace lanewise

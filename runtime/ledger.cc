@@ -1,0 +1,58 @@
+#include "runtime/ledger.h"
+
+namespace lanewise {
+
+void Ledger::close(const Plan& plan, const Flow& flow, const StreamTable& streams) {
+  const FlowReport report = flow.report();
+  // The one way from a source to its lane: a stream may also feed taps, which account for nothing.
+  std::vector<int> stream_of(plan.edges.size(), -1);  // edges that carry samples of one stream
+  std::vector<bool> batches(plan.edges.size(), false);
+  for (const int lane : plan.with_role(Role::kCompute)) {
+    const int batch_edge = plan.nodes[lane].inputs[0];
+    batches[batch_edge] = true;
+    for (const int input : plan.nodes[plan.edges[batch_edge].from].inputs) {
+      std::vector<int> way = {input};
+      while (!plan.nodes[plan.edges[way.back()].from].inputs.empty()) {
+        way.push_back(plan.nodes[plan.edges[way.back()].from].inputs[0]);
+      }
+      const int source = plan.edges[way.back()].from;
+      const int stream = streams.index(plan.nodes[source].id);
+      StreamAccount& account = accounts_[stream];
+      account.produced = report.edges[way.back()].put - (report.nodes[source].ended ? 1 : 0);  // the end is no sample
+      for (const int edge : way) {
+        stream_of[edge] = stream;
+        if (const int from = plan.edges[edge].from; from != source) account.absorbed += report.nodes[from].absorbed;
+      }
+    }
+  }
+  flow.for_each_left([&](int edge, const Packet& packet) {
+    if (packet.is_end()) return;
+    if (stream_of[edge] >= 0) ++accounts_[stream_of[edge]].left;
+    if (batches[edge]) {
+      for (const Tag& row : packet.get<Batch>().rows) leave(row);
+    }
+    // In an evaluation, what the score node did not come to; in training, predictions are copies for taps.
+    if (plan.evaluating && plan.nodes[plan.edges[edge].to].type->internal) {
+      for (const Tag& row : packet.get<Prediction>().batch->rows) leave(row);
+    }
+  });
+}
+
+void Ledger::take(const Scoreboard& board) {
+  for (std::size_t s = 0; s < accounts_.size(); ++s) {
+    accounts_[s].used += board.evaluated(static_cast<int>(s));
+    accounts_[s].fillers += board.fillers(static_cast<int>(s));
+  }
+}
+
+void Ledger::check(const StreamTable& streams) const {
+  for (int s = 0; s < streams.size(); ++s) {
+    const StreamAccount& a = accounts_[s];
+    if (a.balanced()) continue;
+    throw Error(Exit::kInternal,
+                fmt::format("stream {} does not balance: produced {}, but used {}, fillers {}, absorbed {}, left {}",
+                            streams.name(s), a.produced, a.used, a.fillers, a.absorbed, a.left));
+  }
+}
+
+}  // namespace lanewise

@@ -1,0 +1,60 @@
+// What all models share, and the table of model types.
+#include "runtime/model.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "runtime/values.h"
+
+namespace lanewise {
+
+std::int64_t Model::parameter_count() const {
+  std::int64_t count = 0;
+  for (const ParameterSpec& spec : parameters_) count += element_count(spec.shape);
+  return count;
+}
+
+void Model::bind(std::vector<at::Tensor> leaves) {
+  bool fits = leaves.size() == parameters_.size();
+  for (std::size_t i = 0; fits && i < leaves.size(); ++i) fits = leaves[i].sizes() == parameters_[i].shape;
+  if (!fits) throw Error(Exit::kInternal, "a model was bound to tensors that are not its parameters");
+  leaves_ = std::move(leaves);
+}
+
+const std::vector<ModelType>& model_types() {
+  static const std::vector<ModelType> types = {linear_model(), mlp_model(), gru_model()};
+  return types;
+}
+
+const ModelType& model_type(const std::string& name) {
+  for (const ModelType& type : model_types()) {
+    if (type.name == name) return type;
+  }
+  throw Error(Exit::kInternal, fmt::format("no model type {}", name));
+}
+
+void ModelSize::fields(Fields& f) {
+  f.add("inputs", &inputs, "values of a time step that the model takes; inferred from the samples").at_least(1);
+  f.add("outputs", &outputs, "values that the model gives; inferred from the target and the loss").at_least(1);
+}
+
+void ModelSize::check(const std::string& type, std::int64_t values_in, std::int64_t values_out) const {
+  if (inputs && *inputs != values_in) {
+    throw Error(Exit::kPipeline,
+                fmt::format("{} is told inputs {}, but the samples give it {}; leave inputs out to take "
+                            "what comes",
+                            type, *inputs, values_in));
+  }
+  if (outputs && *outputs != values_out) {
+    throw Error(Exit::kPipeline, fmt::format("{} is told outputs {}, but target and loss need {}; leave outputs out to "
+                                             "give what is needed",
+                                             type, *outputs, values_out));
+  }
+}
+
+Shape output_shape(const nlohmann::json& params, const Shape& fallback) {
+  const auto outputs = params.find("outputs");
+  return outputs == params.end() || outputs->is_null() ? fallback : Shape{outputs->get<std::int64_t>()};
+}
+
+}  // namespace lanewise

@@ -1,0 +1,39 @@
+// linear: prediction = W x + b over all values of a sample.
+#include <ATen/ATen.h>
+
+#include "runtime/model.h"
+#include "runtime/values.h"
+
+namespace lanewise {
+namespace {
+
+class Linear final : public Model {
+ public:
+  struct Params {
+    ModelSize size;
+
+    void fields(Fields& f) { size.fields(f); }
+  };
+
+  Linear(const Params& params, const Shape& input, const Shape& output) : output_(output) {
+    const std::int64_t in = element_count(input), out = element_count(output);
+    params.size.check("linear", in, out);
+    const double bound = 1 / std::sqrt(static_cast<double>(in));
+    parameters_ = {{"weight", {out, in}, bound}, {"bias", {out}, bound}};
+  }
+
+  at::Tensor forward(const at::Tensor& x) const override {
+    Shape shape = {x.size(0), x.size(1)};
+    shape.insert(shape.end(), output_.begin(), output_.end());
+    return at::linear(x.reshape({shape[0] * shape[1], -1}), leaves_[0], leaves_[1]).view(shape);
+  }
+
+ private:
+  const Shape output_;
+};
+
+}  // namespace
+
+ModelType linear_model() { return make_model_type<Linear>("linear", "one linear map of all values of a sample"); }
+
+}  // namespace lanewise

@@ -1,0 +1,93 @@
+// Flat weights, gradient buckets and the leaves between them.
+#include "runtime/replica.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "graph/sha256.h"
+#include "runtime/random.h"
+#include "runtime/values.h"
+
+namespace lanewise {
+namespace {
+
+constexpr std::int64_t kAlignment = 64;  // bytes: a cache line, and the widest vector register
+
+std::int64_t aligned(std::int64_t elements, at::ScalarType dtype) {
+  const std::int64_t unit = kAlignment / static_cast<std::int64_t>(at::elementSize(dtype));
+  return (elements + unit - 1) / unit * unit;
+}
+
+// The part of a flat buffer that is parameter i, in its shape.
+at::Tensor part(const at::Tensor& flat, const BucketLayout& layout, const ParameterSpec& spec, std::size_t i) {
+  return flat.narrow(0, layout.offsets[i], element_count(spec.shape)).view(spec.shape);
+}
+
+// Drawn in double, element by element in row order, and rounded to the dtype; the same whatever the number of lanes.
+void fill_uniform(at::Tensor parameter, Random random, double bound) {
+  std::vector<double> values(parameter.numel());
+  for (double& value : values) value = random.uniform(-bound, bound);
+  parameter.copy_(at::from_blob(values.data(), parameter.sizes(), at::kDouble));
+}
+
+}  // namespace
+
+BucketLayout::BucketLayout(const std::vector<ParameterSpec>& specs, int stream_count, int lane_count,
+                           at::ScalarType dtype)
+    : streams(stream_count), lanes(lane_count) {
+  for (const ParameterSpec& spec : specs) {
+    offsets.push_back(parameters);
+    parameters += aligned(element_count(spec.shape), dtype);
+  }
+  size = flag_at(lanes, Flag{0});
+}
+
+Replicas::Replicas(const std::function<std::unique_ptr<Model>()>& make_model, const std::string& model_name,
+                   ReplicaOptions options)
+    : lanes_([&] {
+        std::vector<Lane> lanes(options.lanes);
+        for (Lane& lane : lanes) lane.model = make_model();
+        return lanes;
+      }()),
+      layout_(specs(), options.streams, options.lanes, options.dtype),
+      domains_(options.per_device ? options.lanes : 1) {
+  const at::TensorOptions flat = at::TensorOptions().dtype(options.dtype);
+  for (Domain& domain : domains_) {
+    domain.weights = at::zeros({layout_.parameters}, flat);
+    domain.reduced = at::zeros({layout_.size}, flat);
+  }
+  for (std::size_t i = 0; i < specs().size(); ++i) {
+    const ParameterSpec& spec = specs()[i];
+    fill_uniform(part(domains_[0].weights, layout_, spec, i),
+                 Random(options.seed, "init", fmt::format("{}.{}", model_name, spec.name)), spec.bound);
+  }
+  for (std::size_t d = 1; d < domains_.size(); ++d) domains_[d].weights.copy_(domains_[0].weights);
+
+  for (std::size_t l = 0; l < lanes_.size(); ++l) {
+    Lane& lane = lanes_[l];
+    const Domain& domain = domains_[options.per_device ? l : 0];
+    lane.bucket = at::zeros({layout_.size}, flat);
+    for (std::size_t i = 0; i < specs().size(); ++i) {
+      // A detached view shares the flat tensor's version counter, which mark_changed() relies on.
+      at::Tensor leaf = part(domain.weights, layout_, specs()[i], i).detach().requires_grad_();
+      leaf.mutable_grad() = part(lane.bucket, layout_, specs()[i], i);
+      lane.leaves.push_back(std::move(leaf));
+    }
+    lane.model->bind(lane.leaves);
+  }
+}
+
+void Replicas::mark_changed(int domain) { domains_[domain].weights.unsafeGetTensorImpl()->bump_version(); }
+
+at::Tensor Replicas::parameter(int i) const { return part(domains_[0].weights, layout_, specs()[i], i); }
+
+std::string Replicas::weights_sha256(int domain) const {
+  std::string bytes;
+  for (std::size_t i = 0; i < specs().size(); ++i) {
+    const at::Tensor parameter = part(domains_[domain].weights, layout_, specs()[i], i);
+    bytes.append(static_cast<const char*>(parameter.const_data_ptr()), parameter.nbytes());
+  }
+  return sha256_hex(bytes);
+}
+
+}  // namespace lanewise

@@ -1,0 +1,99 @@
+#include "runtime/report.h"
+
+#include <oneapi/tbb/version.h>
+#include <sys/resource.h>
+#include <torch/csrc/api/include/torch/version.h>
+
+#include <iterator>
+
+namespace lanewise {
+namespace {
+
+void append(std::string& out, std::optional<double> value) {
+  if (value && std::isfinite(*value)) {
+    fmt::format_to(std::back_inserter(out), "{}", *value);
+  } else {
+    out += "null";
+  }
+}
+
+void append(std::string& out, const char* key, const std::vector<std::optional<double>>& values) {
+  fmt::format_to(std::back_inserter(out), ",\"{}\":[", key);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i > 0) out += ',';
+    append(out, values[i]);
+  }
+  out += ']';
+}
+
+}  // namespace
+
+std::string metrics_line(const StepRecord& record) {
+  std::string out = fmt::format("{{\"step\":{},\"loss\":", record.step);
+  append(out, record.loss);
+  append(out, "lanes", record.lanes);
+  append(out, "streams", record.streams);
+  out += ",\"n\":";
+  append(out, record.n);
+  out += ",\"lr\":";
+  append(out, record.lr);
+  out += ",\"grad_norm\":";
+  append(out, record.grad_norm);
+  out += "}\n";
+  return out;
+}
+
+nlohmann::ordered_json manifest(const Plan& train, const Plan* evaluate, const std::vector<std::string>& overrides, int threads) {
+  return {{"format", 1},
+          {"name", train.name},
+          {"digest", train.digest},
+          {"evaluate_digest", evaluate != nullptr ? nlohmann::ordered_json(evaluate->digest) : nullptr},
+          {"overrides", overrides},
+          {"seed", train.run.seed},
+          {"threads", threads},
+          {"dtype", train.run.dtype},
+          {"reduction", train.run.reduction},
+          {"weights", train.run.weights},
+          {"on_end", train.end_rule},
+          {"versions", {{"lanewise", LANEWISE_VERSION}, {"libtorch", TORCH_VERSION}, {"onetbb", TBB_runtime_version()}}},
+          {"pipeline", train.expanded}};
+}
+
+nlohmann::ordered_json edges_json(const FlowReport& report) {
+  nlohmann::ordered_json edges = nlohmann::ordered_json::array();
+  for (const EdgeReport& e : report.edges) {
+    edges.push_back({{"from", e.from}, {"to", e.to}, {"capacity", e.capacity}, {"deepest", e.deepest}, {"put", e.put},
+                     {"taken", e.taken}, {"left", e.left}, {"starved_s", e.starved_s}, {"blocked_s", e.blocked_s}});
+  }
+  return edges;
+}
+
+nlohmann::ordered_json nodes_json(const FlowReport& report) {
+  nlohmann::ordered_json nodes = nlohmann::ordered_json::array();
+  for (const NodeReport& n : report.nodes) {
+    nodes.push_back({{"id", n.id}, {"type", n.type}, {"fired", n.fired}, {"absorbed", n.absorbed}, {"busy", n.busy},
+                     {"starved", n.starved}, {"blocked", n.blocked}, {"busy_s", n.busy_s}});
+  }
+  return nodes;
+}
+
+nlohmann::ordered_json in_flight_json(const Plan& plan, const FlowReport& report) {
+  std::int64_t bound = 0, deepest = 0;
+  for (std::size_t i = 0; i < plan.edges.size(); ++i) {
+    const PlanEdge& edge = plan.edges[i];
+    const Port& port = plan.nodes[edge.from].type->outputs[edge.from_port];
+    const auto samples = port.carries == "batch" ? static_cast<std::int64_t>(plan.nodes[edge.from].inputs.size()) : 1;
+    if (port.carries != "sample" && port.carries != "batch") continue;
+    bound += samples * edge.capacity;
+    deepest += samples * report.edges[i].deepest;
+  }
+  return {{"bound", bound}, {"deepest", deepest}};
+}
+
+std::int64_t peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return std::int64_t{usage.ru_maxrss} * 1024;
+}
+
+}  // namespace lanewise

@@ -1,0 +1,46 @@
+// The RunDirectory is what a run leaves on disk, and its one channel to the user.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "runtime/output_file.h"
+
+namespace lanewise {
+
+class RunDirectory {
+ public:
+  // Makes the directory, "" for none: then nothing is written. `say` takes lines for the user.
+  RunDirectory(const std::string& path, std::function<void(const std::string&)> say);
+
+  const std::string& path() const { return path_; }
+  std::atomic<std::uint64_t> step{0};  // steps applied so far
+
+  // A line for the user; from any thread.
+  void say(const std::string& line) const { say_(line); }
+
+  // Appends to one of the run's own files ("metrics.jsonl"), made at its first line. One thread at a time and file.
+  void append(const std::string& file, std::string_view text);
+  // Writes a whole file.
+  void write(const std::string& file, std::string_view text) const;
+  // The file that a tap node writes to, made at the first call and shared by the node's instances in training and
+  // evaluation. Null: nothing is written. Throws Error(kPipeline) for a name that is no plain file name or is taken.
+  OutputFile* tap(const std::string& node_id, const std::string& file);
+
+  // Writes what is buffered; a reader then sees whole lines.
+  void flush();
+  void close();
+
+ private:
+  const std::string path_;
+  const std::function<void(const std::string&)> say_;
+  std::map<std::string, std::unique_ptr<OutputFile>> files_;
+  std::map<std::string, std::string> owners_;  // file -> node id
+};
+
+}  // namespace lanewise

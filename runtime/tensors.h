@@ -1,0 +1,30 @@
+// The few things nodes do with tensors besides computing: making them from doubles, and keeping them in a node's state.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <vector>
+
+#include "graph/signature.h"
+
+namespace lanewise {
+
+// A tensor of kFloat or kDouble; each value is rounded once. Requires: as many values as the shape has elements.
+at::Tensor make_tensor(std::span<const double> values, const Shape& shape, at::ScalarType dtype);
+
+// The elements in row-major order as doubles.
+std::vector<double> tensor_values(const at::Tensor& tensor);
+
+Shape shape_of(const at::Tensor& tensor);
+
+// Elements of the last axis; 1 for a tensor of rank 0.
+std::int64_t columns_of(const at::Tensor& tensor);
+
+// A tensor as part of a node's state, bit for bit; null for an undefined one.
+nlohmann::json save_tensor(const at::Tensor& tensor);
+at::Tensor load_tensor(const nlohmann::json& saved);
+
+}  // namespace lanewise

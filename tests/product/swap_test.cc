@@ -1,0 +1,47 @@
+// Swapping nodes from the command line.
+#include <doctest/doctest.h>
+
+#include "tests/product/pipelines.h"
+#include "tests/product/run_command.h"
+
+namespace lanewise {
+
+TEST_CASE("swap: another source with another sample width runs without touching anything else") {
+  const TempDir dir;
+  const Ran sines = run_in(dir, "sines", {"configs/sines16.json", "--set", "run.steps=5"});
+  const Ran lorenz = run_in(dir, "lorenz", {"configs/sines16.json", "--set", "run.steps=5", "--swap", R"(gen={"type":"lorenz"})"});
+  INFO(lorenz.finished.err);
+  REQUIRE(sines.finished.exit == 0);
+  REQUIRE(lorenz.finished.exit == 0);
+  CHECK(lorenz.report.at("steps") == 5);
+  CHECK(lorenz.report.at("samples").size() == 16);
+  CHECK(lorenz.report.at("weights_sha256") != sines.report.at("weights_sha256"));
+  const auto widths = [](const std::string& swap) {
+    std::vector<std::string> arguments = {"check", "configs/sines16.json", "--json"};
+    if (!swap.empty()) arguments.insert(arguments.end(), {"--swap", swap});
+    return nlohmann::json::parse(lanewise_command(arguments).out).at("train").at("edges").at(0).at("carries").get<std::string>();
+  };
+  CHECK(widths("") != widths(R"(gen={"type":"lorenz"})"));
+}
+
+TEST_CASE("swap: one instance of sixteen, a model and a loss can be swapped too") {
+  const TempDir dir;
+  const Ran ran = run_in(dir, "out", {"configs/sines16.json", "--set", "run.steps=3", "--set", "lane.loss=huber", "--swap",
+                                      R"(gen3={"type":"ar1","params":{"features":8}})", "--swap", R"(net={"type":"linear"})"});
+  INFO(ran.finished.err);
+  CHECK(ran.finished.exit == 0);
+}
+
+TEST_CASE("swap: an impossible one is refused by check, and the message names the edge") {
+  for (const auto& [swap, parts] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {R"(gen={"type":"optimizer"})", {"gen", "optimizer"}},
+           {R"(lane={"type":"window"})", {"lane", "pair"}},
+           {R"(gen3={"type":"lorenz"})", {"pair1", "gen3"}}}) {
+    CAPTURE(swap);
+    const Finished checked = lanewise_command({"check", "configs/sines16.json", "--swap", swap});
+    CHECK(checked.exit == 3);
+    for (const std::string& part : parts) CHECK_MESSAGE(checked.err.find(part) != std::string::npos, checked.err);
+  }
+}
+
+}  // namespace lanewise

@@ -1,0 +1,174 @@
+#include "runtime/model.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "runtime/values.h"
+#include "tests/check.h"
+#include "tests/runtime/errors.h"
+
+using namespace lanewise;
+using nlohmann::json;
+
+namespace {
+
+std::unique_ptr<Model> make(const std::string& type, const json& params, const Shape& input, const Shape& output) {
+  return model_type(type).make(params, input, output);
+}
+
+// "weight [1, 3] 0.577; bias [1] 0.577"
+std::string print(const Model& model) {
+  std::string text;
+  for (const ParameterSpec& spec : model.parameters()) {
+    text += fmt::format("{}{} {} {:.3f}", text.empty() ? "" : "; ", spec.name, to_string(spec.shape), spec.bound);
+  }
+  return text;
+}
+
+// Leaves with arbitrary values, bound to the model.
+std::map<std::string, at::Tensor> bind_some(Model& model, int seed = 1) {
+  at::manual_seed(seed);
+  std::map<std::string, at::Tensor> named;
+  std::vector<at::Tensor> leaves;
+  for (const ParameterSpec& spec : model.parameters()) {
+    leaves.push_back(at::randn(spec.shape, at::kDouble).mul_(0.5).requires_grad_());
+    named[spec.name] = leaves.back();
+  }
+  model.bind(leaves);
+  return named;
+}
+
+}  // namespace
+
+TEST_CASE("model: the table holds linear, mlp and gru") {
+  std::string names;
+  for (const ModelType& type : model_types()) names += type.name + " ";
+  CHECK(names == "linear mlp gru ");
+}
+
+TEST_CASE("model: parameters have the names, shapes and bounds of PyTorch's layers") {
+  CHECK(print(*make("linear", json::object(), {2, 3}, {4})) == "weight [4, 6] 0.408; bias [4] 0.408");
+  CHECK(print(*make("mlp", {{"hidden", {5, 4}}}, {9}, {1})) ==
+        "0.weight [5, 9] 0.333; 0.bias [5] 0.333; 2.weight [4, 5] 0.447; 2.bias [4] 0.447; "
+        "4.weight [1, 4] 0.500; 4.bias [1] 0.500");
+  CHECK(print(*make("mlp", {{"hidden", json::array()}}, {4}, {1})) == "0.weight [1, 4] 0.500; 0.bias [1] 0.500");
+  CHECK(print(*make("gru", {{"hidden", 4}, {"layers", 2}}, {7, 3}, {2, 1})) ==
+        "rnn.weight_ih_l0 [12, 3] 0.500; rnn.weight_hh_l0 [12, 4] 0.500; rnn.bias_ih_l0 [12] 0.500; "
+        "rnn.bias_hh_l0 [12] 0.500; rnn.weight_ih_l1 [12, 4] 0.500; rnn.weight_hh_l1 [12, 4] 0.500; "
+        "rnn.bias_ih_l1 [12] 0.500; rnn.bias_hh_l1 [12] 0.500; head.weight [2, 4] 0.500; head.bias [2] 0.500");
+  CHECK(make("mlp", json::object(), {8}, {1})->parameter_count() == 8 * 64 + 64 + 64 * 64 + 64 + 64 + 1);
+}
+
+TEST_CASE("model: linear computes W x + b over all values of a sample") {
+  const auto model = make("linear", json::object(), {2, 3}, {2, 2});
+  const auto p = bind_some(*model);
+  const at::Tensor x = at::randn({3, 2, 2, 3}, at::kDouble);
+  const at::Tensor prediction = model->forward(x);
+  CHECK(prediction.sizes() == at::IntArrayRef({3, 2, 2, 2}));
+  for (int t = 0; t < 3; ++t) {
+    for (int row = 0; row < 2; ++row) {
+      const at::Tensor right = at::mv(p.at("weight"), x[t][row].flatten()) + p.at("bias");
+      CHECK(at::allclose(prediction[t][row].flatten(), right, 1e-13, 1e-13));
+    }
+  }
+}
+
+TEST_CASE("model: mlp applies the activation between its layers and not after the last") {
+  const std::map<std::string, at::Tensor (*)(const at::Tensor&)> activations = {
+      {"relu", [](const at::Tensor& v) { return v.clamp_min(0); }},
+      {"tanh", [](const at::Tensor& v) { return (v.exp() - (-v).exp()) / (v.exp() + (-v).exp()); }},
+      {"gelu", [](const at::Tensor& v) { return v * 0.5 * (1 + at::erf(v / std::sqrt(2.0))); }},
+      {"silu", [](const at::Tensor& v) { return v / (1 + (-v).exp()); }}};
+  for (const auto& [name, apply] : activations) {
+    CAPTURE(name);
+    const auto model = make("mlp", {{"hidden", {5}}, {"activation", name}}, {3}, {2});
+    const auto p = bind_some(*model);
+    const at::Tensor x = at::randn({1, 4, 3}, at::kDouble);
+    const at::Tensor hidden = apply(at::matmul(x, p.at("0.weight").t()) + p.at("0.bias"));
+    const at::Tensor right = at::matmul(hidden, p.at("2.weight").t()) + p.at("2.bias");
+    CHECK(at::allclose(model->forward(x), right, 1e-12, 1e-12));
+  }
+}
+
+TEST_CASE("model: gru equals the library's, with one layer and two, forward and backward") {
+  for (const int layers : {1, 2}) {
+    CAPTURE(layers);
+    const auto model = make("gru", {{"hidden", 5}, {"layers", layers}}, {7, 3}, {2});
+    auto p = bind_some(*model);
+    const at::Tensor x = at::randn({2, 3, 7, 3}, at::kDouble);
+    std::vector<at::Tensor> library, ours;
+    for (const ParameterSpec& spec : model->parameters()) {
+      if (spec.name.starts_with("rnn.")) library.push_back(p.at(spec.name));
+    }
+    const at::Tensor zero = at::zeros({layers, 6, 5}, at::kDouble);
+    const at::Tensor states =
+        std::get<0>(at::gru(x.reshape({6, 7, 3}), zero, library, true, layers, 0, false, false, /*batch_first=*/true));
+    const at::Tensor right = at::linear(states.select(1, 6), p.at("head.weight"), p.at("head.bias")).view({2, 3, 2});
+    const at::Tensor prediction = model->forward(x);
+    CHECK(at::allclose(prediction, right, 1e-12, 1e-12));
+
+    right.square().sum().backward();
+    std::map<std::string, at::Tensor> gradients;
+    for (auto& [name, leaf] : p) {
+      gradients[name] = leaf.grad().clone();
+      leaf.mutable_grad() = at::Tensor();
+    }
+    prediction.square().sum().backward();
+    for (const auto& [name, leaf] : p) {
+      CAPTURE(name);
+      CHECK(at::allclose(leaf.grad(), gradients.at(name), 1e-10, 1e-12));
+    }
+  }
+}
+
+TEST_CASE("model: gru takes a sample without a time axis as one step") {
+  const auto flat = make("gru", {{"hidden", 4}}, {3}, {1}), timed = make("gru", {{"hidden", 4}}, {1, 3}, {1});
+  bind_some(*flat);
+  bind_some(*timed);
+  const at::Tensor x = at::randn({2, 5, 3}, at::kDouble);
+  CHECK(at::equal(flat->forward(x), timed->forward(x.unsqueeze(2))));
+}
+
+TEST_CASE("model: a row's prediction does not depend on the other rows") {
+  for (const ModelType& type : model_types()) {
+    CAPTURE(type.name);
+    const auto model = type.make(json::object(), {4, 3}, {1});
+    bind_some(*model);
+    const at::Tensor x = at::randn({1, 3, 4, 3}, at::kDouble);
+    at::Tensor other = x.clone();
+    other[0][1].fill_(1e6);
+    const at::Tensor a = model->forward(x), b = model->forward(other);
+    CHECK(at::equal(a[0][0], b[0][0]));
+    CHECK(at::equal(a[0][2], b[0][2]));
+    CHECK_FALSE(at::equal(a[0][1], b[0][1]));
+  }
+}
+
+TEST_CASE("model: a shape that does not suit is refused with what would") {
+  CHECK(error_of([] {
+          make("gru", json::object(), {2, 3, 4}, {1});
+        }) == "3: gru takes samples x [time, features] or [features], not [2, 3, 4]");
+  CHECK(error_of([] {
+          make("mlp", {{"inputs", 5}}, {2, 3}, {1});
+        }) == "3: mlp is told inputs 5, but the samples give it 6; leave inputs out to take what comes");
+  CHECK(error_of([] {
+          make("gru", {{"outputs", 2}}, {2, 3}, {1});
+        }) == "3: gru is told outputs 2, but target and loss need 1; leave outputs out to give what is needed");
+  CHECK(error_of([] { make("gru", {{"inputs", 3}, {"outputs", 2}}, {2, 3}, {2}); }) == "");
+}
+
+TEST_CASE("model: output_shape is what the parameters ask for, or the fallback") {
+  CHECK(output_shape({{"outputs", 3}}, {1}) == Shape{3});
+  CHECK(output_shape({{"outputs", nullptr}}, {1, 2}) == Shape{1, 2});
+  CHECK(output_shape(json::object(), {1, 2}) == Shape{1, 2});
+}
+
+TEST_CASE("model: bind refuses tensors of other shapes") {
+  const auto model = make("linear", json::object(), {3}, {1});
+  CHECK(error_of([&] {
+          model->bind({at::zeros({1, 3})});
+        }) == "70: a model was bound to tensors that are not its parameters");
+  CHECK(error_of([&] {
+          model->bind({at::zeros({3, 1}), at::zeros({1})});
+        }) == "70: a model was bound to tensors that are not its parameters");
+}

@@ -1,0 +1,92 @@
+"""The groups of tools/bench. A group is a function that returns rows; each row has samples, from which min, median and max
+follow. Contenders are measured in turns, so that what the machine does meanwhile meets all of them."""
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+
+BUILD = "build/release"
+
+
+def row(name, unit, samples, reach=None, sense=None):
+    """reach and sense are None for what is only reported."""
+    return {"name": name, "unit": unit, "min": min(samples), "median": statistics.median(samples), "max": max(samples),
+            "reach": reach, "sense": sense}
+
+
+def measured(command):
+    """Seconds from start to end, and MiB of resident memory at the most."""
+    started = time.perf_counter()
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    seconds = time.perf_counter() - started
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode != 0:
+        sys.exit(f"bench: {' '.join(command)} ended with {child.returncode}")
+    return seconds, usage.ru_maxrss / 1024
+
+
+def graph():
+    """The graph alone, through a real pipeline file with empty bodies."""
+    return json.loads(subprocess.run([f"{BUILD}/graph_bench", "--json"], check=True, stdout=subprocess.PIPE).stdout)["rows"]
+
+
+def memory():
+    """Start-up time and resident memory of the command on the sixteen-stream file, against a bare LibTorch program."""
+    bare, ours = [f"{BUILD}/bare_torch"], [f"{BUILD}/lanewise", "check", "configs/flights16.json"]
+    measured(bare), measured(ours)  # once for the disk
+    pairs = [(measured(bare), measured(ours)) for _ in range(15)]
+    ms = lambda pick: [1000 * pick(b[0], o[0]) for b, o in pairs]
+    mib = lambda pick: [pick(b[1], o[1]) for b, o in pairs]
+    return [
+        row("memory.bare_start_ms", "ms", ms(lambda b, o: b)),
+        row("memory.start_ms", "ms", ms(lambda b, o: o)),
+        row("memory.start_added_ms", "ms", ms(lambda b, o: o - b), 50, "<="),
+        row("memory.start_ratio", "", [o[0] / b[0] for b, o in pairs]),
+        row("memory.bare_rss_mib", "MiB", mib(lambda b, o: b)),
+        row("memory.start_rss_mib", "MiB", mib(lambda b, o: o)),
+        row("memory.start_added_mib", "MiB", mib(lambda b, o: o - b), 64, "<="),
+    ]
+
+
+GROUPS = {"graph": graph, "memory": memory}
+
+
+def machine():
+    with open("/proc/cpuinfo") as f:
+        models = [line.split(":", 1)[1].strip() for line in f if line.startswith("model name")]
+    return {"processor": models[0] if models else platform.machine(), "cores": len(os.sched_getaffinity(0)),
+            "kernel": platform.release()}
+
+
+def verdict(r):
+    if r["reach"] is None:
+        return ""
+    met = r["median"] <= r["reach"] if r["sense"] == "<=" else r["median"] >= r["reach"]
+    return f"{r['sense']} {r['reach']:g}: {'met' if met else 'MISSED'}"
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="tools/bench", description="Measures lanewise. The median is compared with `reach`.")
+    parser.add_argument("groups", metavar="GROUP", nargs="*", help="of " + ", ".join(GROUPS) + "; all when none is named")
+    parser.add_argument("--json", metavar="FILE", help="writes the rows to FILE")
+    arguments = parser.parse_args()
+    for name in arguments.groups:
+        if name not in GROUPS:
+            parser.error(f"there is no group '{name}'; there are {', '.join(GROUPS)}")
+    rows = [r for name in arguments.groups or GROUPS for r in GROUPS[name]()]
+    print(f"{'':28}{'min':>10}{'median':>10}{'max':>10}")
+    for r in rows:
+        print(f"{r['name']:28}{r['min']:10.4g}{r['median']:10.4g}{r['max']:10.4g} {r['unit']:4} {verdict(r)}")
+    if arguments.json:
+        with open(arguments.json, "w") as f:
+            json.dump({"rows": rows, "machine": machine()}, f, indent=2)
+            f.write("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+// The subcommands of `lanewise`, one file each, and the table that they are looked up in.
+//
+// A subcommand reads its arguments with Options (tools/options.h), writes to an Output (tools/output.h), and returns the
+// exit code of the command or throws an Error, which command_line() prints.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lanewise {
+
+using Arguments = std::vector<std::string>;
+
+struct Command {
+  std::string name;
+  std::string help;  // one line
+  int (*run)(const Arguments& arguments);
+};
+
+const std::vector<Command>& commands();
+
+int run_command(const Arguments& arguments);     // tools/run.cc
+int check_command(const Arguments& arguments);   // tools/check.cc
+int graph_command(const Arguments& arguments);   // tools/graph.cc
+int nodes_command(const Arguments& arguments);   // tools/nodes.cc
+int schema_command(const Arguments& arguments);  // tools/schema.cc
+
+// The whole command after its own name: runs the subcommand, prints what went wrong, returns the exit code.
+int command_line(const Arguments& arguments);
+
+}  // namespace lanewise

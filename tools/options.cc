@@ -1,0 +1,94 @@
+#include "tools/options.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+
+#include "graph/registry.h"
+#include "tools/output.h"
+
+namespace lanewise {
+
+Options::Options(const std::string& name, const std::string& help, const std::vector<std::string>& examples)
+    : app_(help, "lanewise " + name), name_(name) {
+  app_.allow_extras();  // reported by parse(), with the nearest name
+  app_.set_help_flag("-h,--help", "prints this and exits");
+  std::string footer = "Examples:\n";
+  for (const std::string& example : examples) footer += "  " + example + "\n";
+  footer.pop_back();
+  app_.footer(footer);
+}
+
+void Options::flag(const std::string& names, bool& value, const std::string& help) {
+  app_.add_flag(names, value, help)->disable_flag_override();
+}
+
+void Options::text(const std::string& names, std::string& value, const std::string& help,
+                   const std::string& placeholder) {
+  app_.add_option(names, value, help)->type_name(placeholder);
+}
+
+void Options::pipeline() {
+  takes_pipeline_ = true;
+  app_.add_option("FILE", file_, "the pipeline file; - reads standard input")->type_name("");
+  set_ = app_.add_option("--set", sets_, "changes a value: gen.path=x for all instances, gen3.path=x for one, run.steps=50");
+  swap_ = app_.add_option("--swap", swaps_, "replaces a node's type and parameters and keeps its wiring");
+  set_->type_name("ID.NAME=VALUE")->expected(1)->allow_extra_args(false)->take_all();
+  swap_->type_name("ID=JSON")->expected(1)->allow_extra_args(false)->take_all();
+}
+
+bool Options::parse(const Arguments& arguments) {
+  const std::string see = fmt::format("; see `lanewise {} --help`", name_);
+  Arguments reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app_.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    Output().write(app_.help());
+    return false;
+  } catch (const CLI::ParseError& e) {
+    throw Error(Exit::kCommandLine, fmt::format("lanewise {}: {}{}", name_, e.what(), see));
+  }
+  const Arguments extras = app_.remaining();
+  if (!extras.empty()) {
+    // An unknown option also leaves its value behind; name the option.
+    const auto option = std::find_if(extras.begin(), extras.end(), [](const std::string& e) { return e.starts_with("-"); });
+    if (option == extras.end()) {
+      throw Error(Exit::kCommandLine, fmt::format("lanewise {} does not know what to do with \"{}\"{}", name_, extras.front(), see));
+    }
+    const std::string given = option->substr(0, option->find('='));
+    std::vector<std::string> known;
+    for (const CLI::Option* o : app_.get_options()) {
+      for (const std::string& l : o->get_lnames()) known.push_back("--" + l);
+    }
+    throw Error(Exit::kCommandLine,
+                fmt::format("lanewise {} has no option \"{}\"{}{}", name_, given, did_you_mean(given, known), see));
+  }
+  if (takes_pipeline_ && file_.empty()) {
+    throw Error(Exit::kCommandLine, fmt::format("lanewise {} needs a pipeline file, such as configs/minimal.json{}", name_, see));
+  }
+  return true;
+}
+
+std::vector<Override> Options::overrides() const {
+  std::vector<Override> list;
+  std::size_t sets = 0, swaps = 0;
+  for (const CLI::Option* option : app_.parse_order()) {
+    if (option == set_) list.push_back({Override::Kind::kSet, sets_.at(sets++)});
+    if (option == swap_) list.push_back({Override::Kind::kSwap, swaps_.at(swaps++)});
+  }
+  return list;
+}
+
+Plans Options::plan(const Registry& registry) const {
+  // This version computes on virtual CPU devices: auto:* is cpu:* whatever GPUs there are.
+  return plan_file(file_, registry, {.overrides = overrides(), .gpus = 0, .cores = usable_cores(), .infer = true});
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(CPU_COUNT(&set), 1) : 1;
+}
+
+}  // namespace lanewise

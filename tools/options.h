@@ -1,0 +1,49 @@
+// What the subcommands' command lines have in common: CLI11 with errors as our Error, nearest names, examples in the help,
+// and the pipeline file with its overrides.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "graph/spec.h"
+#include "tools/command.h"
+
+namespace lanewise {
+
+class Options {
+ public:
+  // `name` without "lanewise "; `examples` end the help, one a line.
+  Options(const std::string& name, const std::string& help, const std::vector<std::string>& examples);
+
+  void flag(const std::string& names, bool& value, const std::string& help);
+  void text(const std::string& names, std::string& value, const std::string& help, const std::string& placeholder);
+  CLI::App& app() { return app_; }
+
+  // FILE, --set and --swap.
+  void pipeline();
+  // Required as soon as pipeline() was called.
+  const std::string& file() const { return file_; }
+
+  // False: the help was asked for and printed. Throws Error(kCommandLine) on anything it does not understand.
+  bool parse(const Arguments& arguments);
+
+  // Reads the pipeline named. Shapes are worked out; nothing is opened but headers of data files.
+  Plans plan(const Registry& registry) const;
+  // --set and --swap, in the order given.
+  std::vector<Override> overrides() const;
+
+ private:
+
+  CLI::App app_;
+  std::string name_, file_;
+  bool takes_pipeline_ = false;
+  std::vector<std::string> sets_, swaps_;
+  CLI::Option* set_ = nullptr;
+  CLI::Option* swap_ = nullptr;
+};
+
+// Cores this process may run on.
+int usable_cores();
+
+}  // namespace lanewise
