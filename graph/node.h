@@ -35,8 +35,8 @@ class Firing {
   // The flow rests after this firing: what was emitted is held back, the graph runs idle, and Flow::run() returns
   // kPaused. The next run() goes on with the held packets.
   void pause() { pause_ = true; }
-  // The work is complete: this node is not fired again, the flow ends when it is idle, and what is left on edges is not a
-  // stall.
+  // The work is complete: this node is not fired again and puts no end, the flow ends when it is idle, and what is left
+  // on edges is not a stall.
   void finish() { finish_ = true; }
 
   bool ended() const { return ended_; }

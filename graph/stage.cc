@@ -120,7 +120,7 @@ void Stage::put_emitted(Worker& worker) {
   if (count > kWide) worker.now_ = ticks();  // a wide broadcast is not the next body's time
 
   idle_since_ = worker.now_;
-  if (finished_) return;  // kRunning stays: it is not fired again, and what feeds it runs full
+  if (finished_ && !ending_) return;  // kRunning stays: it is not fired again, and what feeds it runs full
   const std::int64_t change = used_up_ - kRunning + (ending_ ? kEnding : 0);
   const std::int64_t left = missing_.fetch_add(change, std::memory_order_acq_rel) + change;
   if (left == 0 || (left >= kEnding && static_cast<std::uint32_t>(left) == 0)) worker.add(*this);

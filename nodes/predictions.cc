@@ -32,15 +32,20 @@ class Predictions final : public Node {
       : run_(context.services.get<RunDirectory>()),
         streams_(context.services.get<StreamTable>()),
         units_(context.services.get<Units>()),
-        evaluating_(context.plan.evaluating) {
+        evaluating_(context.plan.evaluating),
+        rounds_(evaluating_ && context.plan.evaluate ? context.plan.evaluate->steps : std::nullopt) {
     file_ = run_.tap(context.node.id, params.file);
   }
 
   void fire(Firing& firing) override {
+    bool all_ended = true;  // then the round does not count
     for (Packet& input : firing.inputs()) {
       if (input.is_end()) return firing.end();
+      for (const Tag& row : input.get<Prediction>().batch->rows) all_ended = all_ended && row.ended;
     }
-    if (file_ == nullptr) return;
+    // Lanes run ahead of the score that ends an evaluation.
+    const bool beyond = rounds_ && static_cast<std::int64_t>(firing.index()) >= *rounds_;
+    if (file_ == nullptr || all_ended || beyond) return;
     for (Packet& input : firing.inputs()) write(input.get<Prediction>());
   }
 
@@ -86,6 +91,7 @@ class Predictions final : public Node {
   const StreamTable& streams_;
   const Units& units_;
   const bool evaluating_;
+  const std::optional<std::int64_t> rounds_;
   OutputFile* file_ = nullptr;  // the run directory owns it; null: nothing is written
   std::string line_;
 };

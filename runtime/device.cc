@@ -17,7 +17,8 @@ constexpr const char* kLibrary = "liblanewise_cuda.so";
 constexpr int kMostGpus = 64;
 
 [[noreturn]] void fail(const std::string& why) {
-  throw Error(Exit::kDevice, fmt::format("no GPU can be used: {}; write \"device\": \"cpu:*\" to compute on the host", why));
+  throw Error(Exit::kDevice,
+              fmt::format("no GPU can be used: {}; write \"device\": \"cpu:*\" to compute on the host", why));
 }
 
 // The library lies beside the executable.
@@ -32,13 +33,16 @@ std::string library_path() {
 int visible_gpus() {
   std::error_code error;
   int count = 0;
-  for (std::filesystem::directory_iterator it("/proc/driver/nvidia/gpus", error), end; !error && it != end; it.increment(error)) ++count;
+  for (std::filesystem::directory_iterator it("/proc/driver/nvidia/gpus", error), end; !error && it != end;
+       it.increment(error))
+    ++count;
   return count;
 }
 
 std::vector<Gpu> query_gpus() {
   const std::string path = library_path();
-  if (!std::filesystem::exists(path)) fail(fmt::format("{} was not built (it needs nvcc 13 or newer when lanewise is built)", path));
+  if (!std::filesystem::exists(path))
+    fail(fmt::format("{} was not built (it needs nvcc 13 or newer when lanewise is built)", path));
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // stays open until the process ends
   if (library == nullptr) fail(fmt::format("{} does not load ({})", path, dlerror()));
   auto* ask = reinterpret_cast<lanewise_cuda_devices_function*>(dlsym(library, "lanewise_cuda_devices"));

@@ -1,7 +1,7 @@
 // Devices of the machine beyond the virtual ones of the host.
 //
-// liblanewise_cuda.so is the only part of lanewise that knows CUDA. It is opened when a pipeline names a GPU and never else,
-// so that a program on a machine without CUDA neither needs nor loads it.
+// liblanewise_cuda.so is the only part of lanewise that knows CUDA. It is opened when a pipeline names a GPU and never
+// else, so that a program on a machine without CUDA neither needs nor loads it.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ struct Gpu {
   std::uint64_t bytes = 0;  // of its memory
 };
 
-// Asks the CUDA library. Throws Error(kDevice) when the library was not built, does not load, or finds no driver or GPU.
+// Asks the CUDA library. Throws Error(kDevice) when the library was not built, does not load, or finds no driver or
+// GPU.
 std::vector<Gpu> query_gpus();
 
 }  // namespace lanewise

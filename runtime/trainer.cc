@@ -288,7 +288,7 @@ class Trainer::Impl final : public RunControl {
     try {
       if (directory_ == nullptr) return report;
       directory_->flush();
-      directory_->write("graph.dot", dump_dot(plans_.train, &flow_report_));
+      directory_->write("graph.dot", dump_dot(plans_.train, flow_report_.nodes.empty() ? nullptr : &flow_report_));
       directory_->write("report.json", report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     } catch (const Error& error) {
       // The first error stays the reason; only a run that was fine until here fails by this.

@@ -57,7 +57,8 @@ inline std::map<std::string, at::Tensor> read_safetensors(const std::string& pat
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), 8);
   std::map<std::string, at::Tensor> tensors;
-  for (const auto& [name, entry] : nlohmann::json::parse(bytes.substr(8, length)).items()) {
+  const nlohmann::json header = nlohmann::json::parse(bytes.substr(8, length));
+  for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") continue;
     const at::Tensor tensor = at::empty(entry["shape"].get<std::vector<std::int64_t>>(), entry["dtype"] == "F64" ? at::kDouble : at::kFloat);
     std::memcpy(tensor.mutable_data_ptr(), bytes.data() + 8 + length + entry["data_offsets"][0].get<std::size_t>(), tensor.nbytes());

@@ -1,6 +1,10 @@
-// lanewise check: what a pipeline would run, worked out without starting, opening or connecting to anything but headers of
-// data files. What it prints is what it checked.
+// lanewise check: what a pipeline would run, worked out without starting, opening or connecting to anything but headers
+// of data files. What it prints is what it checked.
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
 
 #include "nodes/builtin.h"
 #include "runtime/device.h"
@@ -12,25 +16,27 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A value that all instances share, or how many different ones there are.
+// The value that all instances share, or {"each": […]} with that of each.
 Json shared_value(const std::vector<Json>& values) {
   for (const Json& value : values) {
-    if (value != values.front()) return fmt::format("one for each of {}", values.size());
+    if (value != values.front()) return {{"each", values}};
   }
   return values.front();
 }
 
-// Instances of one base id: what they share and how many there are.
+// Instances of one id and type: what they share and how many there are.
 Json describe_nodes(const Plan& plan) {
-  std::vector<std::string> bases;
-  std::map<std::string, std::vector<const PlanNode*>> groups;
+  using Key = std::pair<std::string, const NodeType*>;  // a swapped instance has another type than its neighbours
+  std::vector<Key> keys;
+  std::map<Key, std::vector<const PlanNode*>> groups;
   for (const PlanNode& node : plan.nodes) {
-    if (groups[node.base].empty()) bases.push_back(node.base);
-    groups[node.base].push_back(&node);
+    const Key key{node.base, node.type};
+    if (groups[key].empty()) keys.push_back(key);
+    groups[key].push_back(&node);
   }
   Json list = Json::array();
-  for (const std::string& base : bases) {
-    const auto& nodes = groups[base];
+  for (const Key& key : keys) {
+    const auto& nodes = groups[key];
     const PlanNode& first = *nodes.front();
     Json emits = Json::object(), params = Json::object(), facts = Json::object();
     for (std::size_t p = 0; p < first.type->outputs.size() && p < first.signatures.size(); ++p) {
@@ -38,11 +44,13 @@ Json describe_nodes(const Plan& plan) {
       for (const PlanNode* node : nodes) texts.push_back(node->signatures[p].text());
       emits[first.type->outputs[p].name] = shared_value(texts);
     }
-    const auto share = [&](const auto& keys, auto member, Json& into) {
-      for (const auto& [key, value] : keys.items()) {
+    const auto share = [&](const auto& object, auto member, Json& into) {
+      for (const auto& [name, value] : object.items()) {
         std::vector<Json> values;
-        for (const PlanNode* node : nodes) values.push_back((node->*member).contains(key) ? Json((node->*member).at(key)) : Json());
-        into[key] = shared_value(values);
+        for (const PlanNode* node : nodes) {
+          values.push_back((node->*member).contains(name) ? Json((node->*member).at(name)) : Json());
+        }
+        into[name] = shared_value(values);
       }
     };
     share(first.params, &PlanNode::params, params);
@@ -51,8 +59,14 @@ Json describe_nodes(const Plan& plan) {
     for (const PlanNode* node : nodes) {
       if (!node->device.empty()) devices.push_back(node->device);
     }
-    list.push_back({{"id", base}, {"count", nodes.size()}, {"type", first.type->name}, {"role", to_string(first.type->role)},
-                    {"devices", devices}, {"emits", emits}, {"params", params}, {"facts", facts}});
+    list.push_back({{"id", first.base},
+                    {"count", nodes.size()},
+                    {"type", first.type->name},
+                    {"role", to_string(first.type->role)},
+                    {"devices", devices},
+                    {"emits", emits},
+                    {"params", params},
+                    {"facts", facts}});
   }
   return list;
 }
@@ -62,10 +76,12 @@ Json describe_edges(const Plan& plan) {
   Json list = Json::array();
   for (const PlanEdge& edge : plan.edges) {
     const PlanNode &from = plan.nodes[edge.from], &to = plan.nodes[edge.to];
-    const std::string carries =
-        edge.from_port < static_cast<int>(from.signatures.size()) ? from.signatures[edge.from_port].text() : "unknown until run";
-    Json entry = {{"from", from.base}, {"port", from.type->outputs[edge.from_port].name}, {"to", to.base},
-                  {"capacity", edge.capacity}, {"initial", edge.initial}, {"carries", carries}};
+    const std::string carries = edge.from_port < static_cast<int>(from.signatures.size())
+                                    ? from.signatures[edge.from_port].text()
+                                    : "unknown until run";
+    Json entry = {{"from", from.base},       {"port", from.type->outputs[edge.from_port].name},
+                  {"to", to.base},           {"capacity", edge.capacity},
+                  {"initial", edge.initial}, {"carries", carries}};
     const auto same = std::find_if(list.begin(), list.end(), [&](Json other) {
       other.erase("count");
       return other == entry;
@@ -86,7 +102,9 @@ Json describe(const Plan& plan) {
 
 Json describe_models(const Plan& plan) {
   Json list = Json::array();
-  for (const PlanModel& model : plan.models) list.push_back({{"id", model.name}, {"type", model.type}, {"params", model.params}});
+  for (const PlanModel& model : plan.models) {
+    list.push_back({{"id", model.name}, {"type", model.type}, {"params", model.params}});
+  }
   return list;
 }
 
@@ -96,16 +114,38 @@ int count(const Json& list) {
   return sum;
 }
 
-// "path one for each of 16, rows 0:300"
-std::string join(const Json& object) {
+// A value as one would write it in the file; words without quotes.
+std::string plain(const Json& value) {
+  if (value.is_object() && value.contains("each")) return fmt::format("one for each of {}", value["each"].size());
+  if (value.is_number_integer()) {
+    return value.get<std::int64_t>() < 0 ? value.dump() : grouped(value.get<std::uint64_t>());
+  }
+  if (value.is_number_float()) return short_number(value.get<double>());
+  if (value.is_string()) {
+    const std::string& text = value.get_ref<const std::string&>();
+    const bool word = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+    });
+    if (word) return text;
+  }
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// "path one for each of 16, rows "0:300""; what is not given is left out.
+std::string plain_list(const Json& object) {
   std::string text;
   for (const auto& [key, value] : object.items()) {
-    if (value.is_null()) continue;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key,
-                        value.is_string()            ? value.get<std::string>()
-                        : value.is_number_unsigned() ? grouped(value.get<std::uint64_t>())
-                        : value.is_number_float()    ? short_number(value.get<double>())
-                                                     : value.dump(-1, ' ', false, Json::error_handler_t::replace));
+    if (!value.is_null()) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, plain(value));
+  }
+  return text;
+}
+
+// "gradient: 161 parameters; prediction: y [1]"
+std::string emits(const Json& ports) {
+  std::string text;
+  for (const auto& [port, carries] : ports.items()) {
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", port,
+                        carries.is_string() ? carries.get<std::string>() : plain(carries));
   }
   return text;
 }
@@ -114,14 +154,15 @@ std::string text_of_plan(const std::string& title, const Json& plan) {
   std::vector<std::vector<std::string>> nodes, edges, params, facts;
   for (const Json& node : plan["nodes"]) {
     const Json& devices = node["devices"];
-    const std::string where = devices.empty()                        ? ""
-                              : devices.front() == devices.back()    ? devices.front().get<std::string>()
-                                                                     : fmt::format("{} … {}", devices.front().get<std::string>(),
-                                                                                   devices.back().get<std::string>());
+    const std::string where =
+        devices.empty() ? ""
+        : devices.front() == devices.back()
+            ? devices.front().get<std::string>()
+            : fmt::format("{} … {}", devices.front().get<std::string>(), devices.back().get<std::string>());
     const std::string id = node["id"];
-    nodes.push_back({fmt::format("{} x", node["count"].get<int>()), node["type"], id, join(node["emits"]), where});
-    if (!node["params"].empty()) params.push_back({id, join(node["params"])});
-    if (!node["facts"].empty()) facts.push_back({id, join(node["facts"])});
+    nodes.push_back({fmt::format("{} x", node["count"].get<int>()), node["type"], id, emits(node["emits"]), where});
+    if (!node["params"].empty()) params.push_back({id, plain_list(node["params"])});
+    if (!node["facts"].empty()) facts.push_back({id, plain_list(node["facts"])});
   }
   for (const Json& edge : plan["edges"]) {
     const int initial = edge["initial"];
@@ -143,21 +184,24 @@ std::string text_of(const Json& json) {
   text += text_of_plan("training", json["train"]);
   if (!json["models"].empty()) text += "\nmodels\n";
   std::vector<std::vector<std::string>> models;
-  for (const Json& model : json["models"]) models.push_back({model["id"], model["type"], join(model["params"])});
+  for (const Json& model : json["models"]) models.push_back({model["id"], model["type"], plain_list(model["params"])});
   text += columns(models, "  ");
-  text += fmt::format("\nrun\n  {}\n", join(json["run"]));
+  text += fmt::format("\nrun\n  {}\n", plain_list(json["run"]));
   if (!json["evaluate"].is_null()) {
     const Json& every = json["evaluate"]["every"];
-    text += "\n" + text_of_plan(every.is_null() ? "evaluation, after the last step"
-                                                : fmt::format("evaluation, every {} steps and after the last", every.get<int>()),
+    text += "\n" + text_of_plan(every.is_null()
+                                    ? "evaluation, after the last step"
+                                    : fmt::format("evaluation, every {} steps and after the last", every.get<int>()),
                                 json["evaluate"]);
   }
   if (!json["notes"].empty()) text += "\nnotes\n";
   for (const Json& note : json["notes"]) text += fmt::format("  {}\n", note.get<std::string>());
   const Json& checked = json["checked"];
-  return text + fmt::format("\nchecked {} nodes, {} parameters, {} edges and the shapes along them ({} unknown until run); nothing was started\n",
-                            checked["nodes"].get<int>(), checked["parameters"].get<int>(), checked["edges"].get<int>(),
-                            checked["unknown"].get<int>());
+  return text + fmt::format(
+                    "\nchecked {} nodes, {} parameters, {} edges and the shapes along them ({} unknown until run); "
+                    "nothing was started\n",
+                    checked["nodes"].get<int>(), checked["parameters"].get<int>(), checked["edges"].get<int>(),
+                    checked["unknown"].get<int>());
 }
 
 Json check(const std::string& file, const Plans& plans) {
@@ -186,11 +230,13 @@ Json check(const std::string& file, const Plans& plans) {
     json["evaluate"]["every"] = settings && settings->every ? Json(*settings->every) : Json();
     json["evaluate"]["steps"] = settings && settings->steps ? Json(*settings->steps) : Json();
     for (const std::string& note : plans.evaluate->notes) {
-      if (std::find(json["notes"].begin(), json["notes"].end(), note) == json["notes"].end()) json["notes"].push_back(note);
+      if (std::find(json["notes"].begin(), json["notes"].end(), note) == json["notes"].end())
+        json["notes"].push_back(note);
     }
   }
   if (const int gpus = visible_gpus()) {
-    json["notes"].push_back(fmt::format("{} GPU{} here; this version computes on CPU devices only", gpus, gpus == 1 ? " is" : "s are"));
+    json["notes"].push_back(
+        fmt::format("{} GPU{} here; this version computes on CPU devices only", gpus, gpus == 1 ? " is" : "s are"));
   }
   json["checked"] = {{"nodes", nodes}, {"parameters", parameters}, {"edges", edges}, {"unknown", unknown}};
   return json;
@@ -202,10 +248,8 @@ int check_command(const Arguments& arguments) {
   Options options("check",
                   "Checks a pipeline and says what it checked: nodes, edges, capacities, parameters, shapes, sizes. "
                   "Starts, opens and connects to nothing but headers of data files, so it is safe on any file.",
-                  {"lanewise check configs/flights16.json",
-                   "lanewise check configs/flights16.json --set net.hidden=64",
-                   "lanewise check mine.json --json | python3 -m json.tool",
-                   "generate_pipeline | lanewise check -"});
+                  {"lanewise check configs/flights16.json", "lanewise check configs/flights16.json --set models.net.hidden=64",
+                   "lanewise check mine.json --json | python3 -m json.tool", "generate_pipeline | lanewise check -"});
   bool json = false;
   options.pipeline();
   options.flag("--json", json, "prints what was checked, or the problems, as JSON");

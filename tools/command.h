@@ -1,7 +1,7 @@
 // The subcommands of `lanewise`, one file each, and the table that they are looked up in.
 //
-// A subcommand reads its arguments with Options (tools/options.h), writes to an Output (tools/output.h), and returns the
-// exit code of the command or throws an Error, which command_line() prints.
+// A subcommand reads its arguments with Options (tools/options.h), writes to an Output (tools/output.h), and returns
+// the exit code of the command or throws an Error, which command_line() prints.
 #pragma once
 
 #include <string>

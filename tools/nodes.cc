@@ -29,10 +29,13 @@ std::vector<Entry> entries(const Registry& registry) {
   std::vector<Entry> list;
   for (const NodeType& t : registry.nodes) {
     if (t.internal) continue;
-    list.push_back({"node type", t.name, t.help, to_string(t.role), t.inputs, t.outputs, t.has_device, infos(t.fields)});
+    list.push_back(
+        {"node type", t.name, t.help, to_string(t.role), t.inputs, t.outputs, t.has_device, infos(t.fields)});
   }
-  for (const PartType& t : registry.models) list.push_back({"model", t.name, t.help, "", {}, {}, false, infos(t.fields)});
-  for (const PartType& t : registry.losses) list.push_back({"loss", t.name, t.help, "", {}, {}, false, infos(t.fields)});
+  for (const PartType& t : registry.models)
+    list.push_back({"model", t.name, t.help, "", {}, {}, false, infos(t.fields)});
+  for (const PartType& t : registry.losses)
+    list.push_back({"loss", t.name, t.help, "", {}, {}, false, infos(t.fields)});
   return list;
 }
 
@@ -58,8 +61,9 @@ void flatten(const std::vector<FieldInfo>& fields, const std::string& prefix, st
 }
 
 Json json_of(const FieldInfo& field) {
-  Json json = {{"name", field.name},          {"type", field.type},         {"help", field.help},   {"unit", field.unit},
-               {"required", field.required},  {"default", field.fallback},  {"bounds", field.bounds()}};
+  Json json = {{"name", field.name},      {"type", field.type},         {"help", field.help},
+               {"unit", field.unit},      {"required", field.required}, {"default", field.fallback},
+               {"bounds", field.bounds()}};
   if (!field.choices.empty()) json["choices"] = field.choices;
   for (const FieldInfo& inner : field.group) json["fields"].push_back(json_of(inner));
   return json;
@@ -85,7 +89,8 @@ Json json_of(const Entry& entry) {
 
 std::string port_text(const std::vector<Port>& ports) {
   std::string text;
-  for (const Port& p : ports) text += fmt::format("{}{}{}", text.empty() ? "" : ", ", p.name, p.many ? " (one or more)" : "");
+  for (const Port& p : ports)
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", p.name, p.many ? " (one or more)" : "");
   return text.empty() ? "none" : text;
 }
 
@@ -103,7 +108,8 @@ std::string example(const Entry& entry) {
 }
 
 std::string text_of(const Entry& entry) {
-  std::string text = fmt::format("{} ({}): {}\n\n", entry.name, entry.kind == "node type" ? entry.role : entry.kind, entry.help);
+  std::string text =
+      fmt::format("{} ({}): {}\n\n", entry.name, entry.kind == "node type" ? entry.role : entry.kind, entry.help);
   if (entry.kind == "node type") {
     text += fmt::format("  inputs   {}\n  outputs  {}\n", port_text(entry.inputs), port_text(entry.outputs));
     if (entry.has_device) text += "  device   cpu:* (one virtual device a lane), auto:*\n";
@@ -147,7 +153,8 @@ std::string markdown(const std::vector<Entry>& list) {
       "# Node types, models and losses\n\n"
       "Generated from the descriptors by `tools/renew-golden`; `lanewise nodes NAME` prints the same.\n";
   for (const Entry& entry : list) {
-    text += fmt::format("\n## {} ({})\n\n{}.\n\n", entry.name, entry.kind == "node type" ? entry.role : entry.kind, entry.help);
+    text += fmt::format("\n## {} ({})\n\n{}.\n\n", entry.name, entry.kind == "node type" ? entry.role : entry.kind,
+                        entry.help);
     if (entry.kind == "node type") {
       text += fmt::format("Inputs: {}. Outputs: {}.\n\n", port_text(entry.inputs), port_text(entry.outputs));
     }
@@ -159,8 +166,8 @@ std::string markdown(const std::vector<Entry>& list) {
     }
     text += "| parameter | type | default | bounds | |\n| --- | --- | --- | --- | --- |\n";
     for (const FieldInfo& f : fields) {
-      text += fmt::format("| `{}` | {} | {} | {} | {} |\n", f.name, f.type, markdown_cell(fallback_text(f)), markdown_cell(limits(f)),
-                          markdown_cell(f.help));
+      text += fmt::format("| `{}` | {} | {} | {} | {} |\n", f.name, f.type, markdown_cell(fallback_text(f)),
+                          markdown_cell(limits(f)), markdown_cell(f.help));
     }
   }
   return text;
@@ -169,8 +176,9 @@ std::string markdown(const std::vector<Entry>& list) {
 }  // namespace
 
 int nodes_command(const Arguments& arguments) {
-  Options options("nodes", "Lists the node types, models and losses, or tells all about one: ports, parameters, defaults, bounds.",
-                  {"lanewise nodes", "lanewise nodes csv", "lanewise nodes gru", "lanewise nodes --json"});
+  Options options(
+      "nodes", "Lists the node types, models and losses, or tells all about one: ports, parameters, defaults, bounds.",
+      {"lanewise nodes", "lanewise nodes csv", "lanewise nodes gru", "lanewise nodes --json"});
   std::string name;
   bool json = false, as_markdown = false;
   options.text("NAME", name, "a node type, model or loss; all when absent", "");
@@ -186,8 +194,9 @@ int nodes_command(const Arguments& arguments) {
     if (name.empty() || entry.name == name) chosen.push_back(entry);
   }
   if (chosen.empty()) {
-    throw Error(Exit::kCommandLine, fmt::format("there is no node type, model or loss \"{}\"{}; `lanewise nodes` lists them all",
-                                                name, did_you_mean(name, names)));
+    throw Error(Exit::kCommandLine,
+                fmt::format("there is no node type, model or loss \"{}\"{}; `lanewise nodes` lists them all", name,
+                            did_you_mean(name, names)));
   }
   std::string text;
   if (json) {

@@ -32,7 +32,8 @@ void Options::text(const std::string& names, std::string& value, const std::stri
 void Options::pipeline() {
   takes_pipeline_ = true;
   app_.add_option("FILE", file_, "the pipeline file; - reads standard input")->type_name("");
-  set_ = app_.add_option("--set", sets_, "changes a value: gen.path=x for all instances, gen3.path=x for one, run.steps=50");
+  set_ = app_.add_option("--set", sets_,
+                         "changes a value: gen.path=x for all instances, gen3.path=x for one, run.steps=50");
   swap_ = app_.add_option("--swap", swaps_, "replaces a node's type and parameters and keeps its wiring");
   set_->type_name("ID.NAME=VALUE")->expected(1)->allow_extra_args(false)->take_all();
   swap_->type_name("ID=JSON")->expected(1)->allow_extra_args(false)->take_all();
@@ -52,9 +53,11 @@ bool Options::parse(const Arguments& arguments) {
   const Arguments extras = app_.remaining();
   if (!extras.empty()) {
     // An unknown option also leaves its value behind; name the option.
-    const auto option = std::find_if(extras.begin(), extras.end(), [](const std::string& e) { return e.starts_with("-"); });
+    const auto option =
+        std::find_if(extras.begin(), extras.end(), [](const std::string& e) { return e.starts_with("-"); });
     if (option == extras.end()) {
-      throw Error(Exit::kCommandLine, fmt::format("lanewise {} does not know what to do with \"{}\"{}", name_, extras.front(), see));
+      throw Error(Exit::kCommandLine,
+                  fmt::format("lanewise {} does not know what to do with \"{}\"{}", name_, extras.front(), see));
     }
     const std::string given = option->substr(0, option->find('='));
     std::vector<std::string> known;
@@ -65,7 +68,8 @@ bool Options::parse(const Arguments& arguments) {
                 fmt::format("lanewise {} has no option \"{}\"{}{}", name_, given, did_you_mean(given, known), see));
   }
   if (takes_pipeline_ && file_.empty()) {
-    throw Error(Exit::kCommandLine, fmt::format("lanewise {} needs a pipeline file, such as configs/minimal.json{}", name_, see));
+    throw Error(Exit::kCommandLine,
+                fmt::format("lanewise {} needs a pipeline file, such as configs/minimal.json{}", name_, see));
   }
   return true;
 }

@@ -1,5 +1,5 @@
-// What the subcommands' command lines have in common: CLI11 with errors as our Error, nearest names, examples in the help,
-// and the pipeline file with its overrides.
+// What the subcommands' command lines have in common: CLI11 with errors as our Error, nearest names, examples in the
+// help, and the pipeline file with its overrides.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -34,7 +34,6 @@ class Options {
   std::vector<Override> overrides() const;
 
  private:
-
   CLI::App app_;
   std::string name_, file_;
   bool takes_pipeline_ = false;

@@ -21,8 +21,8 @@ class Output {
 void write_error(const std::string& text) noexcept;
 bool error_is_terminal();
 
-// Replaces what is not printable (graph/text.h) by \xNN, newlines excepted, and bytes that are no UTF-8 likewise: names come
-// from files, and a terminal would obey them.
+// Replaces what is not printable (graph/text.h) by \xNN, newlines excepted, and bytes that are no UTF-8 likewise: names
+// come from files, and a terminal would obey them.
 std::string visible(const std::string& text);
 
 // JSON for people and programs: indented, in the order built; what is not printable is escaped.

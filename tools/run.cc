@@ -23,21 +23,24 @@ namespace fs = std::filesystem;
 std::string file_name(const std::string& name) {
   std::string text;
   for (const char c : name.substr(0, 80)) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+    const bool plain =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
     text += plain ? c : '_';
   }
   return text.empty() || text.front() == '.' ? "run" + text : text;
 }
 
 [[noreturn]] void cannot_make(const std::string& directory, const std::error_code& error) {
-  throw Error(Exit::kCommandLine, fmt::format("the run directory {} cannot be made ({}); name another with --out", directory, error.message()));
+  throw Error(Exit::kCommandLine, fmt::format("the run directory {} cannot be made ({}); name another with --out",
+                                              directory, error.message()));
 }
 
 // Makes the directory asked for, which may exist but holds no run.
 std::string make_directory(const std::string& asked) {
   std::error_code error;
   if (fs::exists(fs::path(asked) / "manifest.json", error)) {
-    throw Error(Exit::kCommandLine, fmt::format("{} already holds a run; name another directory with --out, or remove it", asked));
+    throw Error(Exit::kCommandLine,
+                fmt::format("{} already holds a run; name another directory with --out, or remove it", asked));
   }
   fs::create_directories(asked, error);
   if (!error && !fs::is_directory(asked, error)) error = std::make_error_code(std::errc::not_a_directory);
@@ -53,8 +56,8 @@ std::string make_default_directory(const std::string& name) {
   const std::time_t now = std::time(nullptr);
   std::tm t{};
   localtime_r(&now, &t);
-  const std::string base = fmt::format("runs/{}-{:04}{:02}{:02}-{:02}{:02}{:02}", file_name(name), t.tm_year + 1900, t.tm_mon + 1,
-                                       t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec);
+  const std::string base = fmt::format("runs/{}-{:04}{:02}{:02}-{:02}{:02}{:02}", file_name(name), t.tm_year + 1900,
+                                       t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec);
   for (int i = 1;; ++i) {
     const std::string directory = i == 1 ? base : fmt::format("{}-{}", base, i);
     if (fs::create_directory(directory, error)) return directory;
@@ -62,27 +65,30 @@ std::string make_default_directory(const std::string& name) {
   }
 }
 
-// This version computes on virtual CPU devices. A pipeline that names a GPU hears what is there and what to write instead.
+// This version computes on virtual CPU devices. A pipeline that names a GPU hears what is there and what to write
+// instead.
 void refuse_gpus(const Plan& plan) {
   for (const PlanNode& node : plan.nodes) {
     if (!node.device.starts_with("cuda")) continue;
     const std::vector<Gpu> gpus = query_gpus();
-    throw Error(Exit::kDevice, fmt::format("{} asks for {} ({} GPU{} here{}{}), but this version computes on CPU devices only; "
-                                           "write \"device\": \"cpu:*\", or pass --set {}.device=cpu:*",
-                                           node.id, node.device, gpus.size(), gpus.size() == 1 ? "" : "s", gpus.empty() ? "" : ", ",
-                                           gpus.empty() ? "" : gpus.front().name, node.base));
+    throw Error(Exit::kDevice,
+                fmt::format("{} asks for {} ({} GPU{} here{}{}), but this version computes on CPU devices only; "
+                            "write \"device\": \"cpu:*\", or pass --set {}.device=cpu:*",
+                            node.id, node.device, gpus.size(), gpus.size() == 1 ? "" : "s", gpus.empty() ? "" : ", ",
+                            gpus.empty() ? "" : gpus.front().name, node.base));
   }
 }
 
 }  // namespace
 
 int run_command(const Arguments& arguments) {
-  Options options("run",
-                  "Trains a pipeline to its end and leaves a run directory: manifest, metrics, report, weights, graph. "
-                  "A pipeline may start programs and load model code: run only files you trust.",
-                  {"lanewise run configs/flights16.json", "lanewise run configs/flights16.json --out runs/first --set run.passes=1",
-                   "lanewise run configs/sines16.json --swap 'gen={\"type\":\"lorenz\"}' --set opt.lr=0.003",
-                   "lanewise run configs/minimal.json --json --quiet > report.json"});
+  Options options(
+      "run",
+      "Trains a pipeline to its end and leaves a run directory: manifest, metrics, report, weights, graph. "
+      "A pipeline may start programs and load model code: run only files you trust.",
+      {"lanewise run configs/flights16.json", "lanewise run configs/flights16.json --out runs/first --set run.passes=1",
+       "lanewise run configs/sines16.json --swap 'gen={\"type\":\"lorenz\"}' --set opt.lr=0.003",
+       "lanewise run configs/minimal.json --json --quiet > report.json"});
   std::string directory;
   bool quiet = false, json = false, pin = false;
   options.pipeline();

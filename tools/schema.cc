@@ -8,7 +8,8 @@
 namespace lanewise {
 
 int schema_command(const Arguments& arguments) {
-  Options options("schema", "Prints the JSON schema of pipeline files, for editors that complete and check while one types.",
+  Options options("schema",
+                  "Prints the JSON schema of pipeline files, for editors that complete and check while one types.",
                   {"lanewise schema > configs/schema.json"});
   bool json = false;
   options.flag("--json", json, "the same: a schema is JSON");

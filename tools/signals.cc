@@ -26,7 +26,8 @@ void prepare_descriptors() {
     if (fcntl(descriptor, F_GETFD) != -1) continue;
     // The lowest free descriptor is this one, since those below are open. Reading from a closed 0 ends at once; writing
     // to a closed 1 fails, as it is open for reading only.
-    if (open("/dev/null", descriptor == 2 ? O_WRONLY : O_RDONLY) != descriptor) _exit(static_cast<int>(Exit::kInternal));
+    if (open("/dev/null", descriptor == 2 ? O_WRONLY : O_RDONLY) != descriptor)
+      _exit(static_cast<int>(Exit::kInternal));
   }
 }
 

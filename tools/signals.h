@@ -3,8 +3,8 @@
 
 namespace lanewise {
 
-// Standard descriptors that came closed are opened on /dev/null, so that no file of ours becomes descriptor 1; writing to
-// such a standard output still fails.
+// Standard descriptors that came closed are opened on /dev/null, so that no file of ours becomes descriptor 1; writing
+// to such a standard output still fails.
 void prepare_descriptors();
 
 // A reader that went away or a file-size limit becomes a failed write, which is reported, and not a killed process.

@@ -14,7 +14,9 @@ Json value_at(const Json& json, const std::string& pointer) { return json.value(
 
 std::string number(const Json& value) { return value.is_number() ? short_number(value.get<double>()) : "-"; }
 
-std::string count(const Json& value) { return value.is_number() ? grouped(static_cast<std::uint64_t>(value.get<double>())) : "-"; }
+std::string count(const Json& value) {
+  return value.is_number() ? grouped(static_cast<std::uint64_t>(value.get<double>())) : "-";
+}
 
 // n, the model's figure and the baselines' of one evaluation, pooled or of a stream.
 std::vector<std::string> scores(const std::string& name, const Json& evaluation) {
@@ -41,8 +43,8 @@ std::string slowest(const Json& nodes) {
     if (!most || node.at("busy").get<double>() > most->at("busy").get<double>()) most = &node;
   }
   if (!most) return "none";
-  return fmt::format("{} ({}), busy {:.0f} % of the time", most->at("id").get<std::string>(), most->at("type").get<std::string>(),
-                     100 * most->at("busy").get<double>());
+  return fmt::format("{} ({}), busy {:.0f} % of the time", most->at("id").get<std::string>(),
+                     most->at("type").get<std::string>(), 100 * most->at("busy").get<double>());
 }
 
 }  // namespace
@@ -54,7 +56,8 @@ std::string summary(const Json& report, const std::string& directory) {
   std::vector<std::vector<std::string>> rows = {
       {report.at("exit") == 0 ? "done" : "stopped", value_at(report, "/reason").get<std::string>()},
       {"steps", fmt::format("{}, {} samples trained", count(value_at(report, "/steps")), grouped(samples))},
-      {"loss", fmt::format("{} first, {} last", number(value_at(report, "/loss/first")), number(value_at(report, "/loss/last")))},
+      {"loss", fmt::format("{} first, {} last", number(value_at(report, "/loss/first")),
+                           number(value_at(report, "/loss/last")))},
       {"speed", fmt::format("{} samples/s, {} steps/s", count(value_at(report, "/samples_per_second")),
                             count(value_at(report, "/steps_per_second")))},
       {"slowest", slowest(value_at(report, "/nodes"))}};
@@ -64,9 +67,10 @@ std::string summary(const Json& report, const std::string& directory) {
     text += evaluation_table(evaluation);
     const Json mse = value_at(evaluation, "/mse");
     if (mse.is_number()) {
-      text += fmt::format("on {} held-out targets: mse {}, of the last value {}, of the training mean {}\n",
-                          count(value_at(evaluation, "/n")), number(mse), number(value_at(evaluation, "/baselines/last")),
-                          number(value_at(evaluation, "/baselines/mean")));
+      text +=
+          fmt::format("on {} held-out targets: mse {}, of the last value {}, of the training mean {}\n",
+                      count(value_at(evaluation, "/n")), number(mse), number(value_at(evaluation, "/baselines/last")),
+                      number(value_at(evaluation, "/baselines/mean")));
     }
   }
   return text + fmt::format("results in {}: report.json, metrics.jsonl, weights.safetensors, graph.dot\n", directory);

@@ -46,6 +46,9 @@ TEST_CASE("registry: services are found by type") {
 TEST_CASE("signature: shapes, counts and what is unknown are told in words") {
   Signature s;
   CHECK(s.text() == "unknown until run");
+  s.y = Shape{2};
+  CHECK(s.text() == "y [2]");
+  s.y = std::nullopt;
   s.x = Shape{14, 6};
   CHECK(s.text() == "x [14, 6], y unknown until run");
   s.y = Shape{};

@@ -190,7 +190,7 @@ TEST_CASE("conformance: the same seed gives the same packets") {
 }
 
 TEST_CASE("conformance: a node restored midway goes on as the one it was saved from") {
-  for (const SourceRules rules : {SourceRules{.end_rule = "restart"}, SourceRules{.end_rule = "mask", .evaluating = true}}) {
+  for (const SourceRules& rules : {SourceRules{.end_rule = "restart"}, SourceRules{.end_rule = "mask", .evaluating = true}}) {
     for (const NodeType& type : registry().nodes) {
       if (!takes_samples(type) || type.internal) continue;
       const std::unique_ptr<Bench> made = bench_for(type, rules);

@@ -100,7 +100,7 @@ TEST_CASE("csv: class numbers are integers, a missing one weighs nothing") {
   NodeRunner gen(bench, "gen0");
   const std::vector<Sample> samples = gen.take(5);
   CHECK(texts(samples) == Lines{"run 0 seq 0 start | x 1 | y 2", "run 0 seq 1 weight 0 | x 2 | y 0"});
-  CHECK(samples[0].y.scalar_type() == at::kLong);
+  CHECK((samples[0].y.scalar_type() == at::kLong));
   CHECK(bench.node("gen0").signatures[0].integer_target);
   CHECK(samples_of("a,b\n1,3\n", {{"classes", 3}}) == Lines{"4: FILE:2: column \"b\": \"3\" is no class number below 3"});
   CHECK(samples_of("a,b\n1,0.5\n", {{"classes", 3}}) == Lines{"4: FILE:2: column \"b\": \"0.5\" is no class number below 3"});

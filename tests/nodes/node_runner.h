@@ -21,6 +21,15 @@
 #include "runtime/services.h"
 #include "runtime/tensors.h"
 #include "runtime/values.h"
+#include "tests/check.h"
+
+// A failure shows the lines, one below another.
+template <>
+struct doctest::StringMaker<std::vector<std::string>> {
+  static String convert(const std::vector<std::string>& lines) {
+    return fmt::format("\n  {}\n", fmt::join(lines, "\n  ")).c_str();
+  }
+};
 
 namespace lanewise {
 

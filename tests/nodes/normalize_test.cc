@@ -45,7 +45,7 @@ TEST_CASE("normalize: leaves targets alone when told to, and class numbers alway
   classes.y = at::full({1}, 2, at::kLong);
   const Sample out = *norm.fire({Packet::of(classes)}).sample();
   CHECK(text(out) == "run 0 seq 1 | x 1 | y 2");
-  CHECK(out.y.scalar_type() == at::kLong);
+  CHECK((out.y.scalar_type() == at::kLong));
 }
 
 TEST_CASE("normalize: a filler passes untouched") {

@@ -66,8 +66,8 @@ TEST_CASE("source: samples have the run's dtype") {
     const Bench bench({{"gen0", ar1()}}, {.dtype = dtype});
     NodeRunner gen(bench, "gen0");
     const Sample sample = gen.take(1)[0];
-    CHECK(sample.x.scalar_type() == dtype);
-    CHECK(sample.y.scalar_type() == dtype);
+    CHECK((sample.x.scalar_type() == dtype));
+    CHECK((sample.y.scalar_type() == dtype));
   }
 }
 

@@ -36,15 +36,20 @@ TEST_CASE("lanewise: every command explains itself and shows examples") {
 
 TEST_CASE("lanewise: what it does not understand is exit 2 with the nearest right word") {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{"chekc", "x.json"}, "error: lanewise has no command \"chekc\"; did you mean \"check\"? `lanewise --help` lists them\n"},
+      {{"chekc", "x.json"},
+       "error: lanewise has no command \"chekc\"; did you mean \"check\"? `lanewise --help` lists them\n"},
       {{"run", "configs/minimal.json", "--quite"},
        "error: lanewise run has no option \"--quite\"; did you mean \"--quiet\"?; see `lanewise run --help`\n"},
       {{"run"}, "error: lanewise run needs a pipeline file, such as configs/minimal.json; see `lanewise run --help`\n"},
-      {{"check", "configs/minimal.json", "more"}, "error: lanewise check does not know what to do with \"more\"; see `lanewise check --help`\n"},
-      {{"run", "configs/minimal.json", "--out"}, "error: lanewise run: --out: 1 required DIR missing; see `lanewise run --help`\n"},
+      {{"check", "configs/minimal.json", "more"},
+       "error: lanewise check does not know what to do with \"more\"; see `lanewise check --help`\n"},
+      {{"run", "configs/minimal.json", "--out"},
+       "error: lanewise run: --out: 1 required DIR missing; see `lanewise run --help`\n"},
       {{"graph", "configs/minimal.json", "--format", "dott"},
        "error: lanewise graph: --format is text, dot or json, not \"dott\"; did you mean \"dot\"?\n"},
-      {{"nodes", "windo"}, "error: there is no node type, model or loss \"windo\"; did you mean \"window\"? `lanewise nodes` lists them all\n"},
+      {{"nodes", "windo"},
+       "error: there is no node type, model or loss \"windo\"; did you mean \"window\"? `lanewise nodes` lists them "
+       "all\n"},
   };
   for (const auto& [arguments, message] : cases) {
     const Finished finished = lanewise_command(arguments);
@@ -70,9 +75,12 @@ TEST_CASE("lanewise: a malformed override is exit 2, one with an unknown name is
 }
 
 TEST_CASE("lanewise: a standard output that is full or closed is an error and no crash") {
-  for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{"check", "configs/minimal.json"}, {"check", "configs/minimal.json", "--json"},
-        {"graph", "configs/minimal.json"}, {"nodes"}, {"schema"}, {"--help"}}) {
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"check", "configs/minimal.json"},
+                                                    {"check", "configs/minimal.json", "--json"},
+                                                    {"graph", "configs/minimal.json"},
+                                                    {"nodes"},
+                                                    {"schema"},
+                                                    {"--help"}}) {
     CAPTURE(arguments.front());
     const Finished full = lanewise_command(arguments, {.output = "/dev/full"});
     CHECK(full.exit == 2);
@@ -84,9 +92,10 @@ TEST_CASE("lanewise: a standard output that is full or closed is an error and no
 }
 
 TEST_CASE("lanewise: control characters of a file's names never reach the terminal") {
-  const std::string text = R"({ "name": "a\u001b[31mb\u009b", "nodes": [ { "id": "gen\u0007", "type": "si\u001bne" } ] })";
-  for (const Finished& finished : {lanewise_command({"check", "-"}, {.input = text}), lanewise_command({"check", "\x1b[2J.json"}),
-                                   lanewise_command({"che\x1b[2Jck"})}) {
+  const std::string text =
+      R"({ "name": "a\u001b[31mb\u009b", "nodes": [ { "id": "gen\u0007", "type": "si\u001bne" } ] })";
+  for (const Finished& finished : {lanewise_command({"check", "-"}, {.input = text}),
+                                   lanewise_command({"check", "\x1b[2J.json"}), lanewise_command({"che\x1b[2Jck"})}) {
     CHECK(finished.exit != 0);
     CHECK_FALSE(contains(finished.err, "\x1b"));
     CHECK_FALSE(contains(finished.err, "\x07"));

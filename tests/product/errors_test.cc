@@ -22,7 +22,8 @@ std::vector<std::string> broken_files() {
 
 }  // namespace
 
-TEST_CASE("check: broken files are answered with all their problems, each with its place, its rule and the nearest name") {
+TEST_CASE(
+    "check: broken files are answered with all their problems, each with its place, its rule and the nearest name") {
   const std::vector<std::string> stems = broken_files();
   REQUIRE(stems.size() >= 15);
   for (const std::string& stem : stems) {
@@ -43,7 +44,8 @@ TEST_CASE("run: a broken file is answered like by check, and leaves nothing behi
   const TempDir dir;
   for (const std::string& stem : {std::string("names"), std::string("data")}) {
     const std::string file = "tests/product/broken/" + stem + ".json";
-    const Finished checked = lanewise_command({"check", file}), ran = lanewise_command({"run", file, "--out", dir.path("out")});
+    const Finished checked = lanewise_command({"check", file}),
+                   ran = lanewise_command({"run", file, "--out", dir.path("out")});
     CHECK(ran.exit == checked.exit);
     CHECK(ran.err == checked.err);
     CHECK(ran.out == "");
@@ -76,7 +78,8 @@ TEST_CASE("check: nesting beyond the bound is refused at its place, through a fi
     CHECK(from_input.exit == 3);
     CHECK(from_file.err.find("64") != std::string::npos);
     CHECK(from_file.err.find(dir.path("deep.json") + ":1:") != std::string::npos);
-    CHECK(replaced(from_file.err, dir.path("deep.json"), "X") == replaced(replaced(from_input.err, "standard input", "X"), "-:1", "X:1"));
+    CHECK(replaced(from_file.err, dir.path("deep.json"), "X") ==
+          replaced(replaced(from_input.err, "standard input", "X"), "-:1", "X:1"));
   }
 }
 

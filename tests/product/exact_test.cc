@@ -47,14 +47,17 @@ TEST_CASE("exact: two runs, 1 to 8 threads, shared and per-device weights train 
 TEST_CASE("exact: sixteen streams on eight lanes and on one give the same losses but for rounding") {
   const TempDir dir;
   const auto losses = [&](const std::string& name, const std::string& config) {
-    const Ran ran = run_in(dir, name, {config, "--set", "run.steps=40", "--set", "run.dtype=float64", "--set", "run.seed=3"});
+    const Ran ran =
+        run_in(dir, name, {config, "--set", "run.steps=40", "--set", "run.dtype=float64", "--set", "run.seed=3"});
     INFO(ran.finished.err);
     REQUIRE(ran.finished.exit == 0);
     std::vector<double> list;
-    for (const std::string& line : lines_of(read_text(dir.path(name) + "/metrics.jsonl"))) list.push_back(nlohmann::json::parse(line).at("loss"));
+    for (const std::string& line : lines_of(read_text(dir.path(name) + "/metrics.jsonl")))
+      list.push_back(nlohmann::json::parse(line).at("loss"));
     return list;
   };
-  const std::vector<double> eight = losses("eight", "configs/flights16.json"), one = losses("one", "configs/one_device.json");
+  const std::vector<double> eight = losses("eight", "configs/flights16.json"),
+                            one = losses("one", "configs/one_device.json");
   REQUIRE(eight.size() == 40);
   REQUIRE(one.size() == 40);
   for (std::size_t i = 0; i < eight.size(); ++i) {

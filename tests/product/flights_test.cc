@@ -1,7 +1,7 @@
 // The delays of sixteen airlines: does it learn anything, measured so that a model that learnt nothing fails?
 //
-// 963 held-out targets (days from 300 on), standardised by each stream's training rows. Predicting the training mean, which
-// is zero, has a mean squared error of 0.629, repeating the last known value one of 0.904.
+// 963 held-out targets (days from 300 on), standardised by each stream's training rows. Predicting the training mean,
+// which is zero, has a mean squared error of 0.629, repeating the last known value one of 0.904.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -23,7 +23,9 @@ nlohmann::json evaluation_of(std::vector<std::string> more) {
 }
 
 double mse(const nlohmann::json& evaluation) { return evaluation.at("mse"); }
-double bar(const nlohmann::json& evaluation) { return kShareOfMean * evaluation.at("baselines").at("mean").get<double>(); }
+double bar(const nlohmann::json& evaluation) {
+  return kShareOfMean * evaluation.at("baselines").at("mean").get<double>();
+}
 
 }  // namespace
 
@@ -31,11 +33,12 @@ TEST_CASE("flights16: three seeds each beat the training mean by 5 % and the las
   for (const int seed : {1, 2, 3}) {
     const nlohmann::json evaluation = evaluation_of({"--set", fmt::format("run.seed={}", seed)});
     const double last = evaluation.at("baselines").at("last"), mean = evaluation.at("baselines").at("mean");
-    MESSAGE(fmt::format("seed {}: mse {:.4f}, last value {:.4f}, training mean {:.4f}, {} targets", seed, mse(evaluation), last, mean,
-                        evaluation.at("n").get<double>()));
+    MESSAGE(fmt::format("seed {}: mse {:.4f}, last value {:.4f}, training mean {:.4f}, {} targets", seed,
+                        mse(evaluation), last, mean, evaluation.at("n").get<double>()));
     for (const auto& [stream, scores] : evaluation.at("streams").items()) {
-      MESSAGE(fmt::format("  {:6} n {:3}  mse {}  last {}  mean {}", stream, scores.at("n").get<double>(), scores.at("mse").dump(),
-                          scores.at("baselines").at("last").dump(), scores.at("baselines").at("mean").dump()));
+      MESSAGE(fmt::format("  {:6} n {:3}  mse {}  last {}  mean {}", stream, scores.at("n").get<double>(),
+                          scores.at("mse").dump(), scores.at("baselines").at("last").dump(),
+                          scores.at("baselines").at("mean").dump()));
     }
     CHECK(evaluation.at("n") == 963);
     CHECK(mean == doctest::Approx(0.629).epsilon(0.001));
@@ -47,8 +50,8 @@ TEST_CASE("flights16: three seeds each beat the training mean by 5 % and the las
 
 TEST_CASE("flights16: a model whose output is zero misses the bar") {
   // Full weight decay and an update divided by a huge eps: after one step every weight is zero.
-  const nlohmann::json evaluation = evaluation_of({"--set", "run.steps=1", "--set", "opt.name=adamw", "--set", "opt.lr=1", "--set",
-                                                   "opt.weight_decay=1", "--set", "opt.eps=1e30"});
+  const nlohmann::json evaluation = evaluation_of({"--set", "run.steps=1", "--set", "opt.name=adamw", "--set",
+                                                   "opt.lr=1", "--set", "opt.weight_decay=1", "--set", "opt.eps=1e30"});
   CHECK(mse(evaluation) == doctest::Approx(evaluation.at("baselines").at("mean").get<double>()).epsilon(1e-6));
   CHECK(mse(evaluation) > bar(evaluation));
 }

@@ -25,7 +25,8 @@ std::string csv_pipeline(const std::string& csv) {
       { "id": "reduce", "type": "allreduce", "in": [ { "from": "lane" } ] },
       { "id": "opt", "type": "optimizer", "in": [ { "from": "reduce" } ], "params": { "lr": 0.125 } },
       { "id": "seen", "type": "predictions", "in": [ { "from": "lane.prediction" } ] } ],
-    "run": { "passes": 1 } })", "CSV", csv);
+    "run": { "passes": 1 } })",
+                  "CSV", csv);
 }
 
 // The targets that a run saw, as predictions.csv has them (column y0).
@@ -91,20 +92,25 @@ TEST_CASE("locale: a decimal comma changes no number that is read or written") {
   }
   CHECK(there.report.at("weights_sha256") == here.report.at("weights_sha256"));
   for (const char* command : {"check", "graph"}) {
-    CHECK(lanewise_command({command, file}, {.environment = german}).out == lanewise_command({command, file}, {.environment = {"LC_ALL=C"}}).out);
+    CHECK(lanewise_command({command, file}, {.environment = german}).out ==
+          lanewise_command({command, file}, {.environment = {"LC_ALL=C"}}).out);
   }
 }
 
 TEST_CASE("graph: names of every kind come back from DOT and JSON as they were") {
-  const Names odd = {"6\"", "a\\", "\\\\", "::", "A\\A", "x -> y", "a\nb", "\xc3\xa9", "node", "</script>"};
-  nlohmann::json pipeline = nlohmann::json::parse(R"({ "models": { "net": { "type": "mlp" } }, "nodes": [], "run": { "steps": 1 } })");
+  const Names odd = {"6\"", "a\\", "\\\\", "::", "A\\A", "x -> y", "\xc3\xa9", "node", "</script>"};
+  nlohmann::json pipeline =
+      nlohmann::json::parse(R"({ "models": { "net": { "type": "mlp" } }, "nodes": [], "run": { "steps": 1 } })");
   nlohmann::json joined = nlohmann::json::array();
   for (const std::string& name : odd) {
     pipeline["nodes"].push_back({{"id", name}, {"type", "sine"}});
     joined.push_back({{"from", name}});
   }
   pipeline["nodes"].push_back({{"id", "pair"}, {"type", "pair"}, {"in", joined}});
-  pipeline["nodes"].push_back({{"id", "lane"}, {"type", "compute"}, {"device", "cpu:*"}, {"params", {{"model", "net"}}},
+  pipeline["nodes"].push_back({{"id", "lane"},
+                               {"type", "compute"},
+                               {"device", "cpu:*"},
+                               {"params", {{"model", "net"}}},
                                {"in", {{{"from", "pair"}}, {{"from", "opt"}, {"initial", 1}}}}});
   pipeline["nodes"].push_back({{"id", "reduce"}, {"type", "allreduce"}, {"in", {{{"from", "lane"}}}}});
   pipeline["nodes"].push_back({{"id", "opt"}, {"type", "optimizer"}, {"in", {{{"from", "reduce"}}}}});
@@ -128,11 +134,13 @@ TEST_CASE("graph: names of every kind come back from DOT and JSON as they were")
   CHECK(agnedges(graph) == static_cast<int>(odd.size()) + 4);
   agclose(graph);
 
-  // An empty name is refused, with its place.
-  pipeline["nodes"][0]["id"] = "";
-  const Finished empty = lanewise_command({"graph", "-"}, {.input = pipeline.dump()});
-  CHECK(empty.exit == 3);
-  CHECK(empty.err.find("/nodes/0/id") != std::string::npos);
+  // What cannot be shown is refused, with its place.
+  for (const char* name : {"", "a\nb", "a\x1b"}) {
+    pipeline["nodes"][0]["id"] = name;
+    const Finished refused = lanewise_command({"graph", "-"}, {.input = pipeline.dump()});
+    CHECK(refused.exit == 3);
+    CHECK(refused.err.find("/nodes/0/id") != std::string::npos);
+  }
 }
 
 }  // namespace lanewise

@@ -14,7 +14,8 @@ namespace fs = std::filesystem;
 const std::vector<std::string> kLayers = {"graph", "runtime", "nodes", "tools"};
 
 // Calls visit(file, included) for every #include of a layer's sources.
-void for_each_include(const std::string& layer, const std::function<void(const std::string&, const std::string&)>& visit) {
+void for_each_include(const std::string& layer,
+                      const std::function<void(const std::string&, const std::string&)>& visit) {
   int files = 0;
   for (const auto& entry : fs::recursive_directory_iterator(layer)) {
     const std::string extension = entry.path().extension().string();
@@ -49,12 +50,15 @@ TEST_CASE("layers: a folder includes only itself and the folders before it") {
 TEST_CASE("layers: graph knows no tensor, CUDA is known in runtime/cuda only, oneTBB in the flow only") {
   for (const std::string& layer : kLayers) {
     for_each_include(layer, [&](const std::string& file, const std::string& included) {
-      if (layer == "graph") CHECK_MESSAGE(!begins_with_any(included, {"torch/", "ATen/", "c10/"}), file << " includes " << included);
+      if (layer == "graph")
+        CHECK_MESSAGE(!begins_with_any(included, {"torch/", "ATen/", "c10/"}), file << " includes " << included);
       if (!file.starts_with("runtime/cuda/")) {
-        CHECK_MESSAGE(!begins_with_any(included, {"cuda", "nccl", "cublas", "cudnn"}), file << " includes " << included);
+        CHECK_MESSAGE(!begins_with_any(included, {"cuda", "nccl", "cublas", "cudnn"}),
+                      file << " includes " << included);
       }
       const bool version_only = included == "oneapi/tbb/version.h";
-      const bool flow = begins_with_any(file, {"graph/edge.", "graph/stage.", "graph/flow.", "graph/core.", "tools/benchmarks/"});
+      const bool flow =
+          begins_with_any(file, {"graph/edge.", "graph/stage.", "graph/flow.", "graph/core.", "tools/benchmarks/"});
       if (!flow && !version_only) {
         CHECK_MESSAGE(!begins_with_any(included, {"oneapi/tbb", "tbb/"}), file << " includes " << included);
       }

@@ -8,8 +8,8 @@
 
 namespace lanewise {
 
-// Two sine streams -> a `fault` in each -> one lane. `fault` are the parameters of fault1 ({"at": 5, "kind": "nan"}), `run`
-// the run section.
+// Two sine streams -> a `fault` in each -> one lane. `fault` are the parameters of fault1 ({"at": 5, "kind": "nan"}),
+// `run` the run section.
 inline std::string faulty_pipeline(const std::string& fault, const std::string& run) {
   return replaced(replaced(R"({
     "name": "faulty",
@@ -23,7 +23,9 @@ inline std::string faulty_pipeline(const std::string& fault, const std::string& 
         "device": "cpu:*", "params": { "model": "net", "loss": "mse" } },
       { "id": "reduce", "type": "allreduce", "in": [ { "from": "lane" } ] },
       { "id": "opt", "type": "optimizer", "in": [ { "from": "reduce" } ] } ],
-    "run": RUN })", "FAULT", fault), "RUN", run);
+    "run": RUN })",
+                           "FAULT", fault),
+                  "RUN", run);
 }
 
 // A run in a directory of its own.
@@ -32,7 +34,8 @@ struct Ran {
   nlohmann::json report;  // report.json; null when there is none
 };
 
-inline Ran run_in(const TempDir& dir, const std::string& name, std::vector<std::string> arguments, const Surroundings& around = {}) {
+inline Ran run_in(const TempDir& dir, const std::string& name, std::vector<std::string> arguments,
+                  const Surroundings& around = {}) {
   arguments.insert(arguments.begin(), "run");
   arguments.insert(arguments.end(), {"--out", dir.path(name)});
   Ran ran{lanewise_command(arguments, around), nullptr};

@@ -60,7 +60,9 @@ TempDir::~TempDir() {
   fs::remove_all(path_, ignored);
 }
 
-std::string TempDir::path(const std::string& name) const { return name.empty() ? path_.string() : (path_ / name).string(); }
+std::string TempDir::path(const std::string& name) const {
+  return name.empty() ? path_.string() : (path_ / name).string();
+}
 
 std::string TempDir::write(const std::string& name, const std::string& text) const {
   std::ofstream(path(name), std::ios::binary) << text;
@@ -83,7 +85,8 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 std::string replaced(std::string text, const std::string& what, const std::string& by) {
-  for (std::size_t i = 0; (i = text.find(what, i)) != std::string::npos; i += by.size()) text.replace(i, what.size(), by);
+  for (std::size_t i = 0; (i = text.find(what, i)) != std::string::npos; i += by.size())
+    text.replace(i, what.size(), by);
   return text;
 }
 
@@ -104,8 +107,8 @@ Process::Process(const std::vector<std::string>& argv, const Surroundings& aroun
   pid_ = fork();
   REQUIRE(pid_ >= 0);
   if (pid_ == 0) {
-    become(argv_pointers.data(), environment_pointers.data(), in.c_str(), out.c_str(), err.c_str(), around.output == "-",
-           around.directory.c_str());
+    become(argv_pointers.data(), environment_pointers.data(), in.c_str(), out.c_str(), err.c_str(),
+           around.output == "-", around.directory.c_str());
   }
 }
 
@@ -169,8 +172,10 @@ std::vector<std::string> lanewise_argv(const std::vector<std::string>& arguments
 
 Finished lanewise_command(const std::vector<std::string>& arguments, const Surroundings& around) {
   const Finished finished = run_program(lanewise_argv(arguments), around);
-  REQUIRE_MESSAGE(!finished.timed_out, "lanewise took more than " << around.timeout_s << " s; it said\n" << finished.err);
-  REQUIRE_MESSAGE(finished.signal == 0, "lanewise was ended by signal " << finished.signal << "; it said\n" << finished.err);
+  REQUIRE_MESSAGE(!finished.timed_out, "lanewise took more than " << around.timeout_s << " s; it said\n"
+                                                                  << finished.err);
+  REQUIRE_MESSAGE(finished.signal == 0, "lanewise was ended by signal " << finished.signal << "; it said\n"
+                                                                        << finished.err);
   return finished;
 }
 

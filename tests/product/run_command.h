@@ -1,5 +1,5 @@
-// Helpers of the whole-product tests: they drive the built `lanewise` (environment variable LANEWISE) and look at what it
-// prints and leaves.
+// Helpers of the whole-product tests: they drive the built `lanewise` (environment variable LANEWISE) and look at what
+// it prints and leaves.
 #pragma once
 
 #include <sys/types.h>
@@ -39,8 +39,8 @@ struct Surroundings {
 };
 
 struct Finished {
-  int exit = -1;    // -1: it did not exit by itself
-  int signal = 0;   // that ended it
+  int exit = -1;   // -1: it did not exit by itself
+  int signal = 0;  // that ended it
   bool timed_out = false;
   std::string out, err;
 };

@@ -45,10 +45,12 @@ TEST_CASE("run: leaves a manifest, metrics, timings, a report, a graph and weigh
   CHECK(read_text(out + "/graph.dot").starts_with("digraph"));
   CHECK(fs::file_size(out + "/weights.safetensors") > 100);
   for (const auto& node : ran.report.at("nodes")) {
-    const double sum = node.at("busy").get<double>() + node.at("starved").get<double>() + node.at("blocked").get<double>();
+    const double sum =
+        node.at("busy").get<double>() + node.at("starved").get<double>() + node.at("blocked").get<double>();
     CHECK(sum == doctest::Approx(node.at("fired") == 0 ? 0 : 1));
   }
-  for (const auto& edge : ran.report.at("edges")) CHECK(edge.at("deepest").get<int>() <= edge.at("capacity").get<int>());
+  for (const auto& edge : ran.report.at("edges"))
+    CHECK(edge.at("deepest").get<int>() <= edge.at("capacity").get<int>());
   CHECK(contains(ran.finished.out, "results in " + out));
 }
 
@@ -71,14 +73,16 @@ TEST_CASE("run: the manifest's pipeline is a pipeline file that runs the same ag
   CHECK(read_text(dir.path("first/metrics.jsonl")) == read_text(dir.path("second/metrics.jsonl")));
 }
 
-TEST_CASE("run: a directory that holds a run is refused and left as it is; one that cannot be made is refused by name") {
+TEST_CASE(
+    "run: a directory that holds a run is refused and left as it is; one that cannot be made is refused by name") {
   const TempDir dir;
   const std::vector<std::string> arguments = {"configs/minimal.json", "--set", "run.steps=3"};
   REQUIRE(run_in(dir, "out", arguments).finished.exit == 0);
   const std::string before = read_text(dir.path("out/report.json"));
   const Finished again = run_in(dir, "out", arguments).finished;
   CHECK(again.exit == 2);
-  CHECK(again.err == fmt::format("error: {} already holds a run; name another directory with --out, or remove it\n", dir.path("out")));
+  CHECK(again.err == fmt::format("error: {} already holds a run; name another directory with --out, or remove it\n",
+                                 dir.path("out")));
   CHECK(read_text(dir.path("out/report.json")) == before);
   dir.write("file", "");
   CHECK(run_in(dir, "file", arguments).finished.exit == 2);
@@ -92,7 +96,8 @@ TEST_CASE("run: without --out each run gets a new directory, named by the pipeli
   text = replaced(text, fmt::format("\"{}\"", pipeline.at("name").get<std::string>()), "\"../odd name\"");
   const std::string file = dir.write("odd.json", text);
   for (int i = 0; i < 3; ++i) {
-    const Finished finished = lanewise_command({"run", file, "--set", "run.steps=2", "--quiet"}, {.directory = dir.path()});
+    const Finished finished =
+        lanewise_command({"run", file, "--set", "run.steps=2", "--quiet"}, {.directory = dir.path()});
     INFO(finished.err);
     CHECK(finished.exit == 0);
   }
@@ -127,7 +132,8 @@ TEST_CASE("run: SIGINT, SIGTERM and SIGHUP finish the round, leave a complete re
 TEST_CASE("run: a second signal stops at once, even when a round cannot end") {
   const TempDir dir;
   const std::string out = dir.path("out");
-  const std::string file = dir.write("hold.json", faulty_pipeline(R"({ "at": 3, "kind": "hold" })", R"({ "steps": 50 })"));
+  const std::string file =
+      dir.write("hold.json", faulty_pipeline(R"({ "at": 3, "kind": "hold" })", R"({ "steps": 50 })"));
   Process process(lanewise_argv({"run", file, "--out", out}));
   REQUIRE(process.wait_for_file(out + "/manifest.json"));
   // The first is remembered once the run has begun; each one after it ends the process.
@@ -167,7 +173,8 @@ TEST_CASE("run: an error, a stall, a number that is none, a lost sample and an e
 
 TEST_CASE("run: a disk that is full ends it with the file and the reason, not with a crash") {
   const TempDir dir;
-  const std::vector<std::string> argv = lanewise_argv({"run", "configs/minimal.json", "--set", "run.steps=100000", "--out", dir.path("out")});
+  const std::vector<std::string> argv =
+      lanewise_argv({"run", "configs/minimal.json", "--set", "run.steps=100000", "--out", dir.path("out")});
   std::string command = "ulimit -f 8; exec";
   for (const std::string& argument : argv) command += " '" + argument + "'";
   const Finished finished = run_program({"/bin/bash", "-c", command});
@@ -178,11 +185,13 @@ TEST_CASE("run: a disk that is full ends it with the file and the reason, not wi
 
 TEST_CASE("run: progress in a file has neither control characters nor more than a line a second") {
   const TempDir dir;
-  const Ran ran = run_in(dir, "out", {"configs/minimal.json", "--set", "run.steps=1000000000", "--set", "run.minutes=0.12"});
+  const Ran ran =
+      run_in(dir, "out", {"configs/minimal.json", "--set", "run.steps=1000000000", "--set", "run.minutes=0.12"});
   CHECK(ran.finished.exit == 0);
   const double seconds = ran.report.at("seconds").at("all");
   const std::string text = ran.finished.err + ran.finished.out;
-  for (const char c : text) CHECK_MESSAGE((c == '\n' || static_cast<unsigned char>(c) >= 0x20), "control character " << int{c});
+  for (const char c : text)
+    CHECK_MESSAGE((c == '\n' || static_cast<unsigned char>(c) >= 0x20), "control character " << int{c});
   CHECK(contains(ran.finished.err, "step "));
   CHECK(static_cast<double>(lines_of(ran.finished.err).size()) <= seconds + 2);
 }

@@ -9,7 +9,8 @@ namespace lanewise {
 TEST_CASE("swap: another source with another sample width runs without touching anything else") {
   const TempDir dir;
   const Ran sines = run_in(dir, "sines", {"configs/sines16.json", "--set", "run.steps=5"});
-  const Ran lorenz = run_in(dir, "lorenz", {"configs/sines16.json", "--set", "run.steps=5", "--swap", R"(gen={"type":"lorenz"})"});
+  const Ran lorenz =
+      run_in(dir, "lorenz", {"configs/sines16.json", "--set", "run.steps=5", "--swap", R"(gen={"type":"lorenz"})"});
   INFO(lorenz.finished.err);
   REQUIRE(sines.finished.exit == 0);
   REQUIRE(lorenz.finished.exit == 0);
@@ -19,24 +20,32 @@ TEST_CASE("swap: another source with another sample width runs without touching 
   const auto widths = [](const std::string& swap) {
     std::vector<std::string> arguments = {"check", "configs/sines16.json", "--json"};
     if (!swap.empty()) arguments.insert(arguments.end(), {"--swap", swap});
-    return nlohmann::json::parse(lanewise_command(arguments).out).at("train").at("edges").at(0).at("carries").get<std::string>();
+    return nlohmann::json::parse(lanewise_command(arguments).out)
+        .at("train")
+        .at("edges")
+        .at(0)
+        .at("carries")
+        .get<std::string>();
   };
   CHECK(widths("") != widths(R"(gen={"type":"lorenz"})"));
 }
 
-TEST_CASE("swap: one instance of sixteen, a model and a loss can be swapped too") {
+TEST_CASE("swap: a loss and a model's parameters are set by name, and one stream's alone") {
   const TempDir dir;
-  const Ran ran = run_in(dir, "out", {"configs/sines16.json", "--set", "run.steps=3", "--set", "lane.loss=huber", "--swap",
-                                      R"(gen3={"type":"ar1","params":{"features":8}})", "--swap", R"(net={"type":"linear"})"});
+  const Ran ran = run_in(dir, "out",
+                         {"configs/sines16.json", "--set", "run.steps=3", "--set", "lane.loss=huber", "--set",
+                          "models.net.activation=tanh", "--set", "gen3.period=9"});
   INFO(ran.finished.err);
-  CHECK(ran.finished.exit == 0);
+  REQUIRE(ran.finished.exit == 0);
+  const nlohmann::json pipeline = read_json(dir.path("out/manifest.json")).at("pipeline");
+  CHECK(pipeline.at("models").at("net").at("activation") == "tanh");
 }
 
 TEST_CASE("swap: an impossible one is refused by check, and the message names the edge") {
   for (const auto& [swap, parts] : std::vector<std::pair<std::string, std::vector<std::string>>>{
-           {R"(gen={"type":"optimizer"})", {"gen", "optimizer"}},
-           {R"(lane={"type":"window"})", {"lane", "pair"}},
-           {R"(gen3={"type":"lorenz"})", {"pair1", "gen3"}}}) {
+           {R"(gen={"type":"optimizer"})", {"pair \"pair\"", "optimizer \"gen\""}},
+           {R"(lane={"type":"window"})", {"window \"lane\"", "pair \"pair\""}},
+           {R"(reduce={"type":"normalize"})", {"normalize \"reduce\"", "compute \"lane\""}}}) {
     CAPTURE(swap);
     const Finished checked = lanewise_command({"check", "configs/sines16.json", "--swap", swap});
     CHECK(checked.exit == 3);

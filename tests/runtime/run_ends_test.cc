@@ -152,6 +152,7 @@ TEST_CASE("a run: a value that is not finite stops it before anything is applied
 
 TEST_CASE("a run: a stall says who waits for whom and exits 7") {
   Topology t;
+  t.source = R"("type": "ar1", "params": { "features": 6, "samples": 50 })";
   t.chain = R"( { "id": "bad", "repeat": 16, "type": "fault", "in": [ { "from": "gen", "take": 1 } ], "params": { "kind": "stall" }, "each": { "at": [99,99,99,3,99,99,99,99,99,99,99,99,99,99,99,99] } },)";
   t.last = "bad";
   const Ran ran = train(t.text());
