@@ -24,6 +24,8 @@ Lines samples_of(const std::string& content, nlohmann::json params, SourceRules 
   if (normalized) {
     parts.push_back({"win0", window(), nlohmann::json::object(), {"gen0"}});
     parts.push_back({"norm0", normalize(), nlohmann::json::object(), {"win0"}});
+  } else {
+    parts.push_back({"pair0", pair(), nlohmann::json::object(), {"gen0"}});
   }
   const Bench bench(parts, rules);
   if (!bench.problems.empty()) {

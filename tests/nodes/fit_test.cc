@@ -7,14 +7,16 @@
 namespace lanewise {
 namespace {
 
-// "x MEAN/SCALE … | y MEAN/SCALE …"
-std::string text(const Statistics& s) {
-  std::string all = "x";
-  for (std::size_t i = 0; i < s.x_mean.size(); ++i) all += fmt::format(" {:.6g}/{:.6g}", s.x_mean[i], s.x_scale[i]);
-  all += " | y";
-  for (std::size_t i = 0; i < s.y_mean.size(); ++i) all += fmt::format(" {:.6g}/{:.6g}", s.y_mean[i], s.y_scale[i]);
+// " MEAN/SCALE …"; what rounding alone keeps from 0 is 0.
+std::string text(const std::vector<double>& mean, const std::vector<double>& scale) {
+  std::string all;
+  for (std::size_t i = 0; i < mean.size(); ++i) {
+    all += fmt::format(" {:.6g}/{:.6g}", std::abs(mean[i]) < 1e-12 ? 0 : mean[i], scale[i]);
+  }
   return all;
 }
+
+std::string text(const Statistics& s) { return "x" + text(s.x_mean, s.x_scale) + " | y" + text(s.y_mean, s.y_scale); }
 
 std::string fitted(Bench& bench, const std::string& id) {
   fit_normalizers(bench.plan, bench.services, bench.normalization);

@@ -25,7 +25,7 @@ std::string csv_pipeline(const std::string& csv) {
       { "id": "reduce", "type": "allreduce", "in": [ { "from": "lane" } ] },
       { "id": "opt", "type": "optimizer", "in": [ { "from": "reduce" } ], "params": { "lr": 0.125 } },
       { "id": "seen", "type": "predictions", "in": [ { "from": "lane.prediction" } ] } ],
-    "run": { "passes": 1 } })",
+    "run": { "passes": 1, "dtype": "float64" } })",
                   "CSV", csv);
 }
 
