@@ -46,7 +46,10 @@ class Fault final : public Node {
       if (params_.kind == "sleep") wait(params_.seconds);
       if (params_.kind == "hold") wait(std::nullopt);
       stalled_ = params_.kind == "stall";
-      if (params_.kind == "end") return firing.end();
+      if (params_.kind == "end") {
+        firing.absorb();
+        return firing.end();
+      }
       if (stalled_ || params_.kind == "swallow") return;
     }
     firing.emit(0, Packet::of(std::move(sample)));

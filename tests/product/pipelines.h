@@ -15,7 +15,7 @@ inline std::string faulty_pipeline(const std::string& fault, const std::string& 
     "name": "faulty",
     "models": { "net": { "type": "mlp", "hidden": [8] } },
     "nodes": [
-      { "id": "gen", "repeat": 2, "type": "sine", "each": { "period": 7 }, "params": { "features": 4, "noise": 0.1 } },
+      { "id": "gen", "repeat": 2, "type": "sine", "each": { "period": 7 }, "params": { "features": 4, "noise": 0.1, "samples": 60 } },
       { "id": "fault0", "type": "fault", "in": [ { "from": "gen0" } ] },
       { "id": "fault1", "type": "fault", "in": [ { "from": "gen1" } ], "params": FAULT },
       { "id": "pair", "type": "pair", "in": [ { "from": "fault0" }, { "from": "fault1" } ] },

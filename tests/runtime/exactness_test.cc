@@ -189,7 +189,7 @@ TEST_CASE("exactness: shared weights and one copy a device give the same bits") 
   at::set_num_threads(1);
   for (Case c : {Case{"mlp", kRelu, {8}, "adamw", at::kFloat, /*unequal=*/true},
                  Case{"gru", kGru, {8, 4}, "sgd", at::kFloat, /*unequal=*/true}}) {
-    c.steps = 50;
+    c.steps = 20;
     const Samples samples = make_samples(c);
     const TrainedRun shared = run_lanes(c, samples), again = run_lanes(c, samples);
     c.per_device = true;

@@ -9,17 +9,17 @@
 namespace lanewise {
 namespace {
 
-// A plan of bare nodes: "ID ROLE [INPUT…]", S a source, P per sample, J a join, C a lane; each feeds who names it.
+// A plan of bare nodes, each with the nodes it reads from by index.
 class BarePlan {
  public:
-  void add(const std::string& id, Role role, const std::vector<int>& inputs = {}, int initial = 0) {
+  void add(const std::string& id, Role role, const std::vector<int>& inputs = {}) {
     types_.push_back({.name = to_string(role), .role = role});
     PlanNode node;
     node.id = id;
     node.type = &types_.back();
     for (const int from : inputs) {
       node.inputs.push_back(static_cast<int>(plan.edges.size()));
-      plan.edges.push_back({.from = from, .to = static_cast<int>(plan.nodes.size()), .initial = initial});
+      plan.edges.push_back({.from = from, .to = static_cast<int>(plan.nodes.size())});
     }
     plan.nodes.push_back(node);
   }
