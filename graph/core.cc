@@ -114,6 +114,7 @@ void FlowCore::work() {
       std::swap(turn, queue_);
     } else if (Stage* oldest = queue_.pop()) {
       turn.add(*oldest);
+      spawned_.fetch_sub(1, std::memory_order_relaxed);
     }
   }
   Worker(*this).run(turn);
@@ -144,6 +145,7 @@ void FlowCore::spawn(Stage& stage) {
   {
     const std::lock_guard lock(mutex_);
     queue_.add(stage);
+    spawned_.fetch_add(1, std::memory_order_relaxed);
   }
   wake(stage);
 }

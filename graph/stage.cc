@@ -175,7 +175,7 @@ void Worker::run(ReadyList ready) {
       if (scheduler_.resting() && running_->is_source() && scheduler_.park(*running_)) continue;
       if (running_->heavy_) spawn_all();
       running_->run(*this);
-      if (now_ > until) spawn_all();
+      if (now_ > until && scheduler_.crowded()) spawn_all();
     }
   } catch (...) {
     scheduler_.failed(*running_, std::current_exception());

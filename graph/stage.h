@@ -134,9 +134,11 @@ class Scheduler {
   bool one_thread() const { return one_thread_; }
   bool stopping() const { return stopping_.load(std::memory_order_relaxed); }  // no further firing is to start
   bool resting() const { return resting_.load(std::memory_order_relaxed); }    // a stage has paused or finished
+  bool crowded() const { return spawned_.load(std::memory_order_relaxed) > 0; }  // spawned stages wait for a worker
 
  protected:
   std::atomic<bool> stopping_{false}, resting_{false};
+  std::atomic<int> spawned_{0};
 
  private:
   const bool one_thread_;
