@@ -57,7 +57,11 @@ std::optional<char32_t> decode_utf8(std::string_view text, std::size_t& i) {
 
 std::size_t find_bad_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
-    if (!decode_utf8(text, i)) return i;
+    if (static_cast<unsigned char>(text[i]) < 0x80) {
+      ++i;
+    } else if (!decode_utf8(text, i)) {
+      return i;
+    }
   }
   return std::string_view::npos;
 }

@@ -110,9 +110,9 @@ TEST_CASE("document: bytes that are no text are refused") {
   CHECK(problems_of("\xef\xbb\xbf{}") == "");
 }
 
-TEST_CASE("document: 16 MiB are read, one byte more is refused") {
-  std::string text = "[\"" + std::string(Document::kMaxBytes - 4, 'x') + "\"]";
-  CHECK(problems_of(text) == "");
+TEST_CASE("document: 16 MiB are looked into, one byte more is refused unread") {
+  const std::string text = "]" + std::string(Document::kMaxBytes - 1, ' ');
+  CHECK(problems_of(text).starts_with("f:1:1 this is not JSON: while parsing value: unexpected ']'"));
   CHECK(problems_of(text + " ") == "f is larger than 16 MiB, the most a pipeline file may be\n");
 }
 
