@@ -84,7 +84,12 @@ void FlowCore::start_all() {
     }
   }
   state_ = State::kRunning;
-  for (Stage* stage : ready) spawn(*stage);
+  {
+    // All before the first is woken: with one thread, that one takes them all.
+    const std::lock_guard lock(mutex_);
+    for (Stage* stage : ready) enqueue(*stage);
+  }
+  for (Stage* stage : ready) wake(*stage);
 }
 
 Flow::Outcome FlowCore::settle() {
@@ -112,6 +117,7 @@ void FlowCore::work() {
     const std::lock_guard lock(mutex_);
     if (one_thread()) {
       std::swap(turn, queue_);
+      spawned_ = 0;
     } else if (Stage* oldest = queue_.pop()) {
       turn.add(*oldest);
       spawned_.fetch_sub(1, std::memory_order_relaxed);
@@ -144,10 +150,14 @@ std::vector<std::string> FlowCore::waiting() const { return waiting_lines(plan_,
 void FlowCore::spawn(Stage& stage) {
   {
     const std::lock_guard lock(mutex_);
-    queue_.add(stage);
-    spawned_.fetch_add(1, std::memory_order_relaxed);
+    enqueue(stage);
   }
   wake(stage);
+}
+
+void FlowCore::enqueue(Stage& stage) {
+  queue_.add(stage);
+  spawned_.fetch_add(1, std::memory_order_relaxed);
 }
 
 bool FlowCore::park(Stage& stage) {

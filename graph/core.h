@@ -54,6 +54,7 @@ class FlowCore : public Scheduler {
   void paused(Stage& stage) final;
   void finished(Stage& stage) final;
   void failed(Stage& stage, std::exception_ptr error) noexcept final;
+  void enqueue(Stage& stage);  // requires mutex_
   void rest(const Stage& stage);
   int index(const Stage& stage) const { return static_cast<int>(&stage.plan() - plan_.nodes.data()); }
 

@@ -83,7 +83,8 @@ void Stage::fire(Worker& worker) {
   bump(busy_, took);
   bump<std::uint64_t>(fired_, 1);
   if (firing.absorbed() > 0) bump(absorbed_, firing.absorbed());
-  cost_ += (std::min(took, 64 * kHeavy) - cost_) / 8;
+  const Tick above = std::min(took, 64 * kHeavy) - cost_;
+  cost_ += above > 0 ? above / 16 : above / 4;  // rises slowly: a preempted body is no long body
   heavy_ = cost_ > kHeavy || plan_.type->may_wait;
   for (Packet& packet : hand_) packet = Packet();
 

@@ -132,8 +132,8 @@ class Scheduler {
   virtual void failed(Stage& stage, std::exception_ptr error) noexcept = 0;
 
   bool one_thread() const { return one_thread_; }
-  bool stopping() const { return stopping_.load(std::memory_order_relaxed); }  // no further firing is to start
-  bool resting() const { return resting_.load(std::memory_order_relaxed); }    // a stage has paused or finished
+  bool stopping() const { return stopping_.load(std::memory_order_relaxed); }    // no further firing is to start
+  bool resting() const { return resting_.load(std::memory_order_relaxed); }      // a stage has paused or finished
   bool crowded() const { return spawned_.load(std::memory_order_relaxed) > 0; }  // spawned stages wait for a worker
 
  protected:

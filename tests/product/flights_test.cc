@@ -1,9 +1,12 @@
 // The delays of sixteen airlines: does it learn anything, measured so that a model that learnt nothing fails?
 //
-// 963 held-out targets (days from 300 on), standardised by each stream's training rows. Predicting the training mean,
-// which is zero, has a mean squared error of 0.629, repeating the last known value one of 0.904.
+// 963 held-out targets (days from 300 on), standardised by each stream's training targets, days 1 to 299: day 0 has no
+// day before it to forecast from. Predicting the training mean, which is zero, has a mean squared error of 0.6275 then,
+// repeating the last known value one of 0.9023. (With day 0 among the training targets: 0.629 and 0.904.)
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+
+#include <cmath>
 
 #include "tests/product/pipelines.h"
 #include "tests/product/run_command.h"
@@ -12,11 +15,12 @@ namespace lanewise {
 namespace {
 
 constexpr double kShareOfMean = 0.95;
+constexpr double kMean = 0.62746, kLast = 0.90233;  // worked out from the files by themselves, without lanewise
 
 nlohmann::json evaluation_of(std::vector<std::string> more) {
   const TempDir dir;
   more.insert(more.begin(), {"configs/flights16.json", "--quiet"});
-  const Ran ran = run_in(dir, "out", more);
+  const Ran ran = run_in(dir, "out", more, {.timeout_s = 250});
   INFO(ran.finished.err);
   REQUIRE(ran.finished.exit == 0);
   return ran.report.at("evaluation");
@@ -41,8 +45,8 @@ TEST_CASE("flights16: three seeds each beat the training mean by 5 % and the las
                           scores.at("baselines").at("mean").dump()));
     }
     CHECK(evaluation.at("n") == 963);
-    CHECK(mean == doctest::Approx(0.629).epsilon(0.001));
-    CHECK(last == doctest::Approx(0.904).epsilon(0.001));
+    CHECK(std::abs(mean - kMean) < 1e-4);
+    CHECK(std::abs(last - kLast) < 1e-4);
     CHECK(mse(evaluation) <= bar(evaluation));
     CHECK(mse(evaluation) <= 0.75 * last);
   }

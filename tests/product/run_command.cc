@@ -165,7 +165,7 @@ Finished run_program(const std::vector<std::string>& argv, const Surroundings& a
 std::vector<std::string> lanewise_argv(const std::vector<std::string>& arguments) {
   const char* path = std::getenv("LANEWISE");
   REQUIRE_MESSAGE((path != nullptr && *path != '\0'), "LANEWISE must name the built command; ctest sets it");
-  std::vector<std::string> argv = {path};
+  std::vector<std::string> argv = {fs::absolute(path).string()};  // programs may run elsewhere
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   return argv;
 }
