@@ -70,7 +70,8 @@ Wait starving(const Stage& stage) {
       const bool samples = from.plan().type->role == Role::kSource || from.plan().type->role == Role::kPerSample;
       lacking.insert(lacking.begin(), fmt::format("{} (ended after {} {})", id, count_samples(*e, true),
                                                   samples ? "samples" : "packets"));
-    } else if (const std::uint64_t put = e->counts().put; from.fired() > put + from.absorbed() + took_end(from)) {
+    } else if (const std::uint64_t put = e->counts().put;
+               from.plan().type->role != Role::kJoin && from.fired() > put + from.absorbed() + took_end(from)) {
       rank = std::min(rank, 1);
       lacking.insert(lacking.begin(), fmt::format("{} (fired {} times, put {})", id, from.fired(), put));
     } else {
@@ -121,7 +122,7 @@ std::vector<NodeReport> report_nodes(const std::deque<Stage>& stages) {
   return reports;
 }
 
-std::vector<std::string> waiting_lines(const Plan&, const std::deque<Stage>& stages, const std::deque<Edge>&) {
+std::vector<std::string> waiting_lines(const std::deque<Stage>& stages) {
   std::vector<Wait> waits;
   for (const Stage& stage : stages) {
     if (stage.ended()) continue;

@@ -15,8 +15,7 @@ std::vector<NodeReport> report_nodes(const std::deque<Stage>& stages);
 
 // One line a node that cannot fire, root causes first: "pair1 waits for gen3 (ended after 50 samples); gen2 -> pair1
 // holds 4 of 4", "gen2 is blocked by pair1". May be called from any thread.
-std::vector<std::string> waiting_lines(const Plan& plan, const std::deque<Stage>& stages,
-                                       const std::deque<Edge>& edges);
+std::vector<std::string> waiting_lines(const std::deque<Stage>& stages);
 
 // The lines as one message of bounded length.
 std::string stall_message(const std::vector<std::string>& lines);

@@ -181,6 +181,10 @@ Settings read_settings(const Spec& spec, const Document& document, const Registr
                         fmt::format("run: several \"passes\" mean that streams restart; \"on_end\" cannot be {}",
                                     in_quotes(run.on_end))});
   }
+  if (run.burn_in > 0 && run.state == "zero") {
+    problems.push_back({spec.run.origin_of("burn_in").place(document),
+                        "run: \"burn_in\" moves a carried state; it needs \"state\": \"carry\""});
+  }
   settings.run_written["on_end"] = run.end_rule();
 
   if (spec.has_evaluate) {

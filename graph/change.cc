@@ -55,9 +55,9 @@ class Changer {
           std::vector<std::string>& notes)
       : spec_(spec), document_(document), registry_(registry), problems_(problems), notes_(notes) {}
 
-  void swap(const std::string& text);
+  void swap(const Override& change);
   void find_types();
-  void set(const std::string& text);
+  void set(const Override& change);
   void set_for_evaluation();
 
  private:
@@ -81,7 +81,8 @@ struct SwapKeys {
   }
 };
 
-void Changer::swap(const std::string& text) {
+void Changer::swap(const Override& change) {
+  const std::string& text = change.text;
   std::size_t equals = text.find('=');
   const auto opens = [&](std::size_t at) {
     const std::size_t next = text.find_first_not_of(" \t\n", at + 1);
@@ -99,28 +100,28 @@ void Changer::swap(const std::string& text) {
     throw Error(Exit::kCommandLine, fmt::format("{}: {}", escaped(faults.front().place.at), faults.front().rule));
   }
   const auto ref = spec_.find(id);
-  if (!ref) return problem({"", option}, spec_.unknown(id));
+  if (!ref) return problem({"", option, change.folder}, spec_.unknown(id));
   NodeSpec& node = spec_.nodes[ref->node];
   if (ref->instance >= 0) {
-    return problem({"", option}, fmt::format("{} is one instance of {}; swap {} as a whole", in_quotes(id),
+    return problem({"", option, change.folder}, fmt::format("{} is one instance of {}; swap {} as a whole", in_quotes(id),
                                              in_quotes(node.id), in_quotes(node.id)));
   }
-  const Written written(value.root(), {"", option});
+  const Written written(value.root(), {"", option, change.folder});
   SwapKeys keys;
   Fields fields(written.source(document_, "--swap", "key"), problems_);
   keys.fields(fields);
   fields.finish();
   for (auto [key, object] : {std::pair{"params", &keys.params}, std::pair{"each", &keys.each}}) {
     if (object->is_object()) continue;
-    problem({"", option}, fmt::format("--swap: \"{}\" must be an object, not {}", key, shown(*object)));
+    problem({"", option, change.folder}, fmt::format("--swap: \"{}\" must be an object, not {}", key, shown(*object)));
     *object = Json::object();
   }
   node.type_name = keys.type;
   node.params = std::move(keys.params);
   node.each = std::move(keys.each);
-  node.type_origin = {"/type", option};
-  node.params_origin = {"/params", option};
-  node.each_origin = {"/each", option};
+  node.type_origin = {"/type", option, change.folder};
+  node.params_origin = {"/params", option, change.folder};
+  node.each_origin = {"/each", option, change.folder};
   node.swapped = true;
 }
 
@@ -140,13 +141,14 @@ void Changer::find_types() {
   }
 }
 
-void Changer::set(const std::string& text) {
+void Changer::set(const Override& change) {
+  const std::string& text = change.text;
   const std::string option = "--set " + text;
   if (find_bad_utf8(text) != std::string::npos)
     throw Error(Exit::kCommandLine, escaped(option) + ": this is not UTF-8");
   if (text.starts_with("name=")) {
     spec_.name = text.substr(5);
-    if (const std::string why = bad_name(spec_.name); !why.empty()) problem({"", option}, why);
+    if (const std::string why = bad_name(spec_.name); !why.empty()) problem({"", option, change.folder}, why);
     return;
   }
   const std::size_t dot = text.find('.'), equals = dot == std::string::npos ? dot : text.find('=', dot);
@@ -156,7 +158,7 @@ void Changer::set(const std::string& text) {
                 escaped(option) + ": write it as ID.PARAMETER=VALUE, run.NAME=VALUE or models.NAME.PARAMETER=VALUE");
   }
   const std::string value = text.substr(equals + 1);
-  const Origin origin{"", option};
+  const Origin origin{"", option, change.folder};
   const auto& [id, path] = *target;
 
   if (id == "run") {
@@ -237,12 +239,12 @@ void apply_changes(Spec& spec, const std::vector<Override>& overrides, const Doc
                    const Registry& registry, std::vector<Problem>& problems, std::vector<std::string>& notes) {
   Changer changer(spec, document, registry, problems, notes);
   for (const Override& change : overrides) {
-    if (change.kind == Override::Kind::kSwap) changer.swap(change.text);
+    if (change.kind == Override::Kind::kSwap) changer.swap(change);
   }
   changer.find_types();
   changer.set_for_evaluation();
   for (const Override& change : overrides) {
-    if (change.kind == Override::Kind::kSet) changer.set(change.text);
+    if (change.kind == Override::Kind::kSet) changer.set(change);
   }
 }
 

@@ -24,21 +24,6 @@ std::vector<int> find_islands(const Plan& plan) {
   return root;
 }
 
-// Exit code and text of an exception in a body.
-std::pair<Exit, std::string> describe(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const Error& e) {
-    return {e.exit(), e.what()};
-  } catch (const std::bad_alloc&) {
-    return {Exit::kInternal, "out of memory"};
-  } catch (const std::exception& e) {
-    return {Exit::kInternal, e.what()};
-  } catch (...) {
-    return {Exit::kInternal, "an exception of unknown type"};
-  }
-}
-
 }  // namespace
 
 FlowCore::FlowCore(const Plan& plan, std::vector<std::unique_ptr<Node>> nodes, bool one_thread)
@@ -106,7 +91,7 @@ Flow::Outcome FlowCore::settle() {
       std::all_of(stages_.begin(), stages_.end(), [](const Stage& s) { return !s.is_source() || s.ended(); });
   bool empty = true;
   for (std::size_t i = 0; i < edges_.size(); ++i) empty &= edges_[i].fill() == 0 || plan_.edges[i].initial > 0;
-  if (!finished_ && !(ended && empty)) throw Error(Exit::kStall, stall_message(waiting_lines(plan_, stages_, edges_)));
+  if (!finished_ && !(ended && empty)) throw Error(Exit::kStall, stall_message(waiting_lines(stages_)));
   check_accounts(plan_, stages_, edges_);
   return Flow::Outcome::kDone;
 }
@@ -145,7 +130,7 @@ FlowReport FlowCore::report() const {
   return report;
 }
 
-std::vector<std::string> FlowCore::waiting() const { return waiting_lines(plan_, stages_, edges_); }
+std::vector<std::string> FlowCore::waiting() const { return waiting_lines(stages_); }
 
 void FlowCore::spawn(Stage& stage) {
   {
@@ -158,6 +143,14 @@ void FlowCore::spawn(Stage& stage) {
 void FlowCore::enqueue(Stage& stage) {
   queue_.add(stage);
   spawned_.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::vector<std::string> FlowCore::firing() const {
+  std::vector<std::string> ids;
+  for (const Stage& stage : stages_) {
+    if (stage.firing()) ids.push_back(stage.plan().id);
+  }
+  return ids;
 }
 
 bool FlowCore::park(Stage& stage) {
@@ -182,6 +175,21 @@ void FlowCore::finished(Stage& stage) {
 void FlowCore::rest(const Stage& stage) {
   resting_island_ = island_[index(stage)];
   resting_ = true;
+}
+
+// Exit code and text of an exception in a body.
+std::pair<Exit, std::string> FlowCore::describe(const std::exception_ptr& error) const {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    return {e.exit(), e.what()};
+  } catch (const std::bad_alloc&) {
+    return {Exit::kInternal, "out of memory"};
+  } catch (const std::exception& e) {
+    return {Exit::kInternal, tell(e)};
+  } catch (...) {
+    return {Exit::kInternal, "an exception of unknown type"};
+  }
 }
 
 void FlowCore::failed(Stage& stage, std::exception_ptr error) noexcept {

@@ -36,6 +36,7 @@ class FlowCore : public Scheduler {
 
   FlowReport report() const;                 // any thread
   std::vector<std::string> waiting() const;  // any thread
+  std::vector<std::string> firing() const;   // any thread
 
   const Plan& plan() const { return plan_; }
   Node& node(int index) { return *nodes_.at(index); }
@@ -45,6 +46,8 @@ class FlowCore : public Scheduler {
  protected:
   // Has work() called once more, on some worker. May be called from any worker and, in start_all(), by the caller.
   virtual void wake(const Stage& stage) = 0;
+  // What an exception that is no Error says.
+  virtual std::string tell(const std::exception& error) const { return error.what(); }
 
  private:
   enum class State { kNew, kRunning, kPaused, kOver };
@@ -55,6 +58,7 @@ class FlowCore : public Scheduler {
   void finished(Stage& stage) final;
   void failed(Stage& stage, std::exception_ptr error) noexcept final;
   void enqueue(Stage& stage);  // requires mutex_
+  std::pair<Exit, std::string> describe(const std::exception_ptr& error) const;
   void rest(const Stage& stage);
   int index(const Stage& stage) const { return static_cast<int>(&stage.plan() - plan_.nodes.data()); }
 

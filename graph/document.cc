@@ -36,6 +36,9 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool string(string_t& value) override { return add(std::move(value), skip_string()); }
   bool binary(binary_t&) override { return false; }  // no JSON text has one
 
+  // After the last value: what is left of the text.
+  void finish() { skip_space(); }
+
   bool start_object(std::size_t) override { return open(Json::object()); }
   bool start_array(std::size_t) override { return open(Json::array()); }
   bool end_object() override { return close(); }
@@ -95,6 +98,7 @@ class Builder final : public nlohmann::json_sax<Json> {
       const char c = text_[cursor_];
       if (c == '/' && cursor_ + 1 < text_.size()) {
         const bool line = text_[cursor_ + 1] == '/';
+        if (!line) faults.push_back({cursor_, "a comment begins with // and ends with its line; /* */ is not read"});
         const std::size_t end = line ? text_.find('\n', cursor_) : text_.find("*/", cursor_ + 2);
         cursor_ = end == std::string::npos ? text_.size() : end + (line ? 1 : 2);
       } else if (c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == ',' || c == ':') {
@@ -194,8 +198,9 @@ Document::Document(std::string text, std::string file, std::vector<Problem>& pro
   }
   Builder builder(text_, root_, mark_);
   complete_ = Json::sax_parse(text_, &builder, nlohmann::detail::input_format_t::json, /*strict=*/true,
-                              /*ignore_comments=*/true) &&
-              builder.faults.empty();
+                              /*ignore_comments=*/true);
+  if (complete_) builder.finish();
+  complete_ = complete_ && builder.faults.empty();
   for (const auto& fault : builder.faults) problems.push_back({place_at(fault.offset, ""), fault.rule});
   if (!complete_) {
     root_ = nullptr;

@@ -105,10 +105,12 @@ class Expander {
           continue;
         }
         if (device->kind == "auto") device->kind = gpus_ > 0 ? "cuda" : "cpu";
-        if (device->kind == "cuda" && device->index.value_or(0) >= gpus_) {
+        if (device->kind == "cuda" && gpus_ == 0) {
+          problem(origin.place(document_), "this version computes on CPU devices only; write cpu:* or auto:*", Exit::kDevice);
+        } else if (device->kind == "cuda" && device->index.value_or(0) >= gpus_) {
           problem(origin.place(document_),
                   fmt::format("{} is not here: {} visible; \"auto:*\" takes what there is", in_quotes(text),
-                              gpus_ == 0 ? "no GPU is" : counted(gpus_, "GPU") + (gpus_ == 1 ? " is" : " are")),
+                              counted(gpus_, "GPU") + (gpus_ == 1 ? " is" : " are")),
                   Exit::kDevice);
         } else if (device->kind == "cpu" && device->index.value_or(0) >= kMaxCpu) {
           problem(origin.place(document_),
@@ -132,7 +134,7 @@ class Expander {
     const NodeSpec &producer = spec_.nodes[wire.from], &consumer = spec_.nodes[wire.to];
     const std::int64_t begin = wire.instance < 0 ? 0 : wire.instance;
     const std::int64_t there = wire.instance < 0 ? producer.count() : 1;
-    const std::int64_t take = std::min(wire.input->take.value_or(there), kMaxEdges);
+    const std::int64_t take = std::clamp(wire.input->take.value_or(there), std::int64_t{1}, kMaxEdges);
     const Port& port = consumer.type->inputs[wire.to_port];
     if (!port.many && std::min(take, there) > 1) {
       problem(

@@ -78,6 +78,8 @@ Json value_of(const std::optional<T>& slot) {
 }
 Json value_of(const Path& slot) { return slot.text; }
 
+constexpr const char* kNoNul = "without a NUL character";
+
 // Reads one value strictly. Returns "" or what it must be.
 std::string read(bool& slot, const Json& value) {
   if (!value.is_boolean()) return Word<bool>::one;
@@ -107,12 +109,14 @@ std::string read(double& slot, const Json& value) {
 }
 std::string read(std::string& slot, const Json& value) {
   if (!value.is_string()) return Word<std::string>::one;
+  if (value.get_ref<const std::string&>().find('\0') != std::string::npos) return kNoNul;
   slot = value.get<std::string>();
   return "";
 }
 std::string read(Path& slot, const Json& value) {
-  if (!value.is_string()) return Word<Path>::one;
-  slot.text = value.get<std::string>();
+  std::string text;
+  if (const std::string must = read(text, value); !must.empty()) return must == kNoNul ? must : Word<Path>::one;
+  slot.text = std::move(text);
   return "";
 }
 std::string read(Json& slot, const Json& value) {
@@ -176,6 +180,12 @@ Field& Field::above(double low) {
 Field& Field::at_most(double high) {
   info_->high = high;
   return check([](double value, double bound) { return value <= bound; }, high);
+}
+
+Field& Field::below(double high) {
+  info_->high = high;
+  info_->high_open = true;
+  return check([](double value, double bound) { return value < bound; }, high);
 }
 
 Field& Field::between(double low, double high) {
@@ -246,7 +256,9 @@ Field Fields::add(const std::string& name, Slot slot, const std::string& help) {
   const auto refuse = [&](const std::string& where, const std::string& what, const std::string& must,
                           const Json& value) {
     given = false;
-    problem_at(where, fmt::format("{}: {} must be {}, not {}", source_->owner, what, must, shown(value)));
+    problem_at(where, must == kNoNul
+                          ? fmt::format("{}: {} holds a NUL character", source_->owner, what)
+                          : fmt::format("{}: {} must be {}, not {}", source_->owner, what, must, shown(value)));
   };
   const std::string self = fmt::format("\"{}\"", name);
   std::visit(

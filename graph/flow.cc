@@ -74,6 +74,8 @@ class Flow::Impl final : public FlowCore {
   }
   ~Impl() override { observer_.observe(false); }
 
+  std::string tell(const std::exception& error) const override { return options_.tell(error); }
+
   Outcome run() {
     // Only while running, so that a flow that rests limits no other. The default allows no more threads than cores.
     const tbb::global_control threads(tbb::global_control::max_allowed_parallelism, most_);
@@ -132,8 +134,10 @@ void Flow::cancel(Exit exit, const std::string& why) { impl_->stop(exit, why); }
 FlowReport Flow::report() const { return impl_->report(); }
 
 std::vector<std::string> Flow::waiting() const { return impl_->waiting(); }
+std::vector<std::string> Flow::firing() const { return impl_->firing(); }
 
 Node& Flow::node(int index) { return impl_->node(index); }
+const Node& Flow::node(int index) const { return impl_->node(index); }
 
 void Flow::for_each_left(const std::function<void(int edge, const Packet& packet)>& visit) const {
   for (std::size_t i = 0; i < impl_->edges().size(); ++i) {

@@ -24,6 +24,8 @@ struct FlowOptions {
   int threads = 1;
   bool pin = false;                       // each worker on a core of its own (for measuring)
   std::function<void()> on_worker_start;  // called by each thread, the caller too, whenever it comes to work
+  // What an exception of a library says, without what only its authors need.
+  std::function<std::string(const std::exception&)> tell = [](const std::exception& e) { return std::string(e.what()); };
 };
 
 struct EdgeReport {
@@ -68,8 +70,11 @@ class Flow {
   FlowReport report() const;
   // One line a node that cannot fire: what it waits for, and what is full.
   std::vector<std::string> waiting() const;
+  // The ids of the nodes whose bodies are at work, or wait.
+  std::vector<std::string> firing() const;
 
   Node& node(int index);
+  const Node& node(int index) const;
   // Visits the packets left on edges (edge index into the plan). Only while the flow rests.
   void for_each_left(const std::function<void(int edge, const Packet& packet)>& visit) const;
 

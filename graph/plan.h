@@ -13,6 +13,19 @@
 
 namespace lanewise {
 
+// What the end of a stream may mean: first, restart, mask, error.
+const std::vector<std::string>& end_rules();
+
+// "run": {"checkpoint": {…}}. A run also leaves one at its end, and when it is stopped.
+struct CheckpointRules {
+  std::optional<std::int64_t> every;   // steps; absent: only at the end
+  std::int64_t keep = 3;               // the newest so many
+  std::int64_t keep_best = 0;          // and so many with the best evaluation
+  std::string on_error = "stop";       // stop, continue: what a save that fails means
+
+  void fields(Fields& f);
+};
+
 // "run": {…}. At least one of steps, passes, minutes; the first reached ends the run.
 struct RunSettings {
   std::optional<std::int64_t> steps, passes;
@@ -22,10 +35,16 @@ struct RunSettings {
   std::string dtype = "float32";        // float32, float64
   std::string reduction = "reference";  // reference
   std::string weights = "shared";       // shared, per_device
-  std::string on_end = "";              // first, restart, mask; "": restart when passes is given, else first
-  std::string non_finite = "stop";      // stop
+  std::string on_end = "";              // first, restart, mask, error; "": restart when passes is given, else first
+  std::string non_finite = "stop";      // stop, skip, allow
+  std::string state = "zero";           // zero, carry: what a recurrent model starts a sample from
+  std::int64_t tbptt = 1;               // samples of a stream in one batch, through which the backward goes
+  std::int64_t burn_in = 0;             // samples after a stream's start that weigh 0
+  std::int64_t accumulate = 1;          // rounds of a step
+  std::int64_t verify_every = 0;        // steps between comparisons of the memory domains; 0: never
   double stall_s = 30;
   std::int64_t metrics_every = 1;
+  CheckpointRules checkpoint;
 
   void fields(Fields& f);
   // What the end of a stream means: `on_end`, or its default.

@@ -123,7 +123,7 @@ void fill_ids(Spec& spec, const Document& document, std::vector<Problem>& proble
 
 Origin Origin::below(const std::string& relative) const {
   if (relative.empty()) return *this;
-  return {pointer + "/" + relative, option};
+  return {pointer + "/" + relative, option, folder};
 }
 
 Place Origin::place(const Document& document) const {
@@ -167,7 +167,8 @@ Fields::Source Written::source(const Document& document, const std::string& owne
             return key.empty() ? origin_.place(document) : origin_of(key).place(document);
           },
           [this, &document](const std::string& key) {
-            return origin_of(key).option.empty() ? document.folder() : std::string();
+            const Origin origin = origin_of(key);
+            return origin.option.empty() ? document.folder() : origin.folder;
           },
           noun};
 }

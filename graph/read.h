@@ -21,6 +21,7 @@ namespace lanewise {
 struct Origin {
   std::string pointer;
   std::string option;  // "--set lane.loss=huber"; "" in the file
+  std::string folder = {};  // of an option: what relative paths in it are relative to; "": the current directory
 
   Origin below(const std::string& relative) const;
   Place place(const Document& document) const;

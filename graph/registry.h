@@ -38,7 +38,7 @@ class InferContext {
       : plan(whole), node(self), inputs(std::move(incoming)), problems_(&problems) {}
 
   const Plan& plan;                     // nodes before this one are complete
-  PlanNode& node;                       // outputs, facts: to be filled
+  PlanNode& node;                       // signatures (one an output port), facts: to be filled
   const std::vector<Signature> inputs;  // one an input edge, in port order; feedback edges have an empty one
 
   template <class P>
@@ -90,7 +90,7 @@ struct NodeType {
   Role role = Role::kPerSample;
   std::vector<Port> inputs, outputs;  // outputs[0] is the one meant by "from": "id"
   std::function<void(Fields&)> fields;
-  std::function<void(InferContext&)> infer;  // fills node.outputs (one a port) and node.facts
+  std::function<void(InferContext&)> infer;  // fills node.signatures (one an output port), node.facts
   std::function<std::unique_ptr<Node>(const NodeContext&)> make;
   bool may_wait = false;       // fire() may wait: it runs as a task of its own
   bool has_device = false;     // the node takes "device"
@@ -108,6 +108,8 @@ struct PartType {
 struct Registry {
   std::vector<NodeType> nodes;
   std::vector<PartType> models, losses;
+  // Rules for the whole of a training plan, whose nodes are all in order by themselves. Adds what is wrong.
+  std::function<void(const Plan& plan, std::vector<Problem>& problems)> rules;
 
   const NodeType* find_node(const std::string& name) const;
   const PartType* find_model(const std::string& name) const;

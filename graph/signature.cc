@@ -23,10 +23,10 @@ std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join
 std::string Signature::text() const {
   if (parameters) return grouped(*parameters) + " parameters";
   if (!x && !y) return "unknown until run";
-  const std::string classes = integer_target ? " of classes" : "";
-  if (!x) return fmt::format("y {}{}", to_string(*y), classes);
+  const std::string of_classes = integer_target ? " of classes" : "";
+  if (!x) return fmt::format("y {}{}", to_string(*y), of_classes);
   const auto shape = [](const std::optional<Shape>& s) { return s ? to_string(*s) : "unknown until run"; };
-  return fmt::format("x {}, y {}{}", shape(x), shape(y), classes);
+  return fmt::format("x {}, y {}{}", shape(x), shape(y), of_classes);
 }
 
 }  // namespace lanewise

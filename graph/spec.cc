@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <system_error>
@@ -90,6 +92,23 @@ void infer_evaluation(Draft& evaluation, const Draft& train, std::vector<Problem
   for (std::size_t i = before; i < problems.size(); ++i) problems[i].rule = "in the evaluation: " + problems[i].rule;
 }
 
+// Names of models that nobody has, of lanes that inference passed over since something else is wrong with them.
+void check_model_names(const Spec& spec, const Plan& plan, std::vector<Problem>& problems) {
+  std::vector<std::string> names;
+  for (const ModelSpec& model : spec.models) names.push_back(model.name);
+  for (const PlanNode& node : plan.nodes) {
+    const auto place = node.param_places.find("model");
+    if (!node.type || node.type->role != Role::kCompute || place == node.param_places.end()) continue;
+    const auto told = [&](const Problem& problem) {
+      return problem.place.at == place->second.at && problem.place.pointer == place->second.pointer;
+    };
+    const std::string model = node.params.at("model");
+    if (std::ranges::find(names, model) != names.end() || std::ranges::any_of(problems, told)) continue;
+    problems.push_back({place->second, fmt::format("there is no model {} in \"models\"{}", in_quotes(model),
+                                                   did_you_mean(model, names))});
+  }
+}
+
 constexpr const char* kStandardInput = "standard input";
 
 // The pipeline's name where it gives none.
@@ -110,6 +129,12 @@ Plans plan_pipeline(const std::string& text, const std::string& file, const Regi
 
   std::vector<std::string> notes;
   Spec spec = read_spec(document, name_of(file), problems);
+  if (!document.root().is_object()) throw PipelineError(std::move(problems));
+  if (options.predict) {
+    spec.has_evaluate = true;
+    spec.evaluate = Written();
+    spec.evaluate_set = nlohmann::json::object();
+  }
   apply_changes(spec, options.overrides, document, registry, problems, notes);
   Settings settings = read_settings(spec, document, registry, problems);
   if (settings.run.threads == 0) settings.run.threads = std::max(1, options.cores);
@@ -123,12 +148,19 @@ Plans plan_pipeline(const std::string& text, const std::string& file, const Regi
     infer(train, problems);
     if (evaluation) infer_evaluation(*evaluation, train, problems);
     check_ends(spec, document, settings, train, evaluation, problems);
+    if (problems.empty() && registry.rules) registry.rules(train.plan, problems);
   }
+  if (options.infer && !problems.empty()) check_model_names(spec, train.plan, problems);
   if (!problems.empty()) throw PipelineError(std::move(problems));
 
   Plans plans;
   plans.train = seal(std::move(train), spec, settings);
   if (evaluation) plans.evaluate = seal(std::move(*evaluation), spec, settings);
+  const std::string here = std::filesystem::current_path().string();
+  plans.source = {text, std::filesystem::absolute(file).string(), options.overrides};
+  for (Override& change : plans.source.overrides) {
+    if (change.folder.empty()) change.folder = here;
+  }
   return plans;
 }
 
@@ -143,7 +175,8 @@ Plans plan_file(const std::string& file, const Registry& registry, const PlanOpt
     in.read(block, sizeof block);
     text.append(block, static_cast<std::size_t>(in.gcount()));
   }
-  if (!in.eof() && text.empty()) {
+  const bool broken = in.bad() || (file == "-" && std::ferror(stdin) != 0);
+  if (broken || (!in.eof() && text.empty())) {
     throw Error(Exit::kPipeline, fmt::format("{}: cannot be read ({})", escaped(file),
                                              errno == 0 ? "it is no file" : std::generic_category().message(errno)));
   }

@@ -12,7 +12,8 @@ namespace lanewise {
 // Changes from the command line, in the order given.
 struct Override {
   enum class Kind { kSet, kSwap } kind;
-  std::string text;  // "lane.loss=huber", "gen={\"type\":\"lorenz\"}"
+  std::string text;    // "lane.loss=huber", "gen={\"type\":\"lorenz\"}"
+  std::string folder = {};  // that relative paths in it are relative to; "": the current directory
 };
 
 struct PlanOptions {
@@ -20,6 +21,14 @@ struct PlanOptions {
   int gpus = 0;        // visible GPUs, for cuda:* and auto:*
   int cores = 1;       // for run.threads
   bool infer = true;   // work out shapes (reads headers of data files)
+  // The second plan is one to predict by: "evaluate" is of no account, and every sample gets a prediction.
+  bool predict = false;
+};
+
+// What plans were made from; the same again makes the same plans.
+struct PlanSource {
+  std::string text, file;  // `file` with its whole path
+  std::vector<Override> overrides;
 };
 
 // Both plans of a pipeline: the training one, and the evaluation's where the file has "evaluate" (reduction, optimizer and
@@ -27,6 +36,7 @@ struct PlanOptions {
 struct Plans {
   Plan train;
   std::optional<Plan> evaluate;
+  PlanSource source;
 };
 
 // Reads a pipeline from text; `file` names it in messages and gives the folder of relative paths.

@@ -56,6 +56,7 @@ class alignas(64) Stage {
   std::uint64_t absorbed() const { return absorbed_.load(std::memory_order_relaxed); }
   Tick busy() const { return busy_.load(std::memory_order_relaxed); }
   bool ended() const { return ended_.load(std::memory_order_relaxed); }
+  bool firing() const { return static_cast<std::uint32_t>(missing_.load(std::memory_order_relaxed)) > kRunning / 2; }
 
   // While the flow rests: time that passed without it counts for no wait.
   void skip(Tick rest) { idle_since_ += rest; }

@@ -1,5 +1,5 @@
 // allreduce: the one reduction of a round. Adds the lanes' buckets through the run's communicator and reads the decisions
-// (ends, non-finite lanes, stop) and every loss from the reduced tail.
+// (ends, non-finite lanes, stop) and every loss from the reduced tail. A step is run.accumulate rounds, whose sums add up.
 #include <ATen/ATen.h>
 
 #include "graph/plan.h"
@@ -18,7 +18,10 @@ class Allreduce final : public Node {
   };
 
   Allreduce(const Params&, const NodeContext& context)
-      : replicas_(context.services.get<Replicas>()), communicator_(context.services.get<Communicator>()) {
+      : accumulate_(context.plan.run.accumulate),
+        drops_(context.plan.run.non_finite == "skip"),
+        replicas_(context.services.get<Replicas>()),
+        communicator_(context.services.get<Communicator>()) {
     const StreamTable& table = context.services.get<StreamTable>();
     for (const int lane : context.plan.with_role(Role::kCompute)) {
       const PlanNode& node = context.plan.nodes[lane];
@@ -35,20 +38,29 @@ class Allreduce final : public Node {
       if (input.is_end()) return firing.end();
     }
     Reduced reduced;
-    reduced.round = firing.index();
+    reduced.round = round_;
     for (Packet& input : firing.inputs()) reduced.gradients.push_back(input.take<Gradient>());
     std::ranges::sort(reduced.gradients, {}, &Gradient::lane);
     for (std::size_t lane = 0; lane < reduced.gradients.size(); ++lane) {
       const Gradient& g = reduced.gradients[lane];
-      if (g.lane != static_cast<int>(lane) || g.round != firing.index()) {
-        throw Error(Exit::kInternal, fmt::format("round {}: lane {} brought its round {} where lane {} was due",
-                                                 firing.index(), g.lane, g.round, lane));
+      if (g.lane != static_cast<int>(lane) || g.round != round_) {
+        throw Error(Exit::kInternal, fmt::format("round {}: lane {} brought its round {} where lane {} was due", round_,
+                                                 g.lane, g.round, lane));
       }
     }
-    reduced.n = communicator_.reduce(replicas_);
+    ++in_step_;
+    const bool last = in_step_ == accumulate_;
+    reduced.n = communicator_.reduce(replicas_, {.first = in_step_ == 1, .last = last});
     read_tail(reduced);
+    reduced.complete = last || (drops_ && !reduced.non_finite.empty());
+    if (reduced.complete) in_step_ = 0;
+    ++round_;
     firing.emit(0, Packet::of(std::move(reduced)));
   }
+
+  // Saved between two steps.
+  nlohmann::json state() const override { return {{"round", round_}}; }
+  void restore(const nlohmann::json& state) override { round_ = state.at("round"); }
 
  private:
   // The tail in double: [2 * streams | flags], relative to the layout's end of parameters.
@@ -82,6 +94,10 @@ class Allreduce final : public Node {
     reduced.loss = mean(total, reduced.n);
   }
 
+  const std::int64_t accumulate_;  // rounds of a step
+  const bool drops_;               // a round that is not finite ends its step
+  std::int64_t in_step_ = 0;       // rounds of this step so far
+  std::uint64_t round_ = 0;        // of the whole training
   Replicas& replicas_;
   Communicator& communicator_;
   std::vector<std::vector<int>> streams_;  // per lane

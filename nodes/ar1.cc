@@ -51,7 +51,7 @@ class Ar1 final : public Source {
 
 void infer(InferContext& context) {
   const auto params = context.params<Ar1::Params>();
-  Signature signature{.x = Shape{params.features}, .y = Shape{1}, .streams = {context.node.id}, .horizon = 0};
+  Signature signature{.x = Shape{params.features}, .y = Shape{1}, .streams = {context.node.id}};
   params.describe(signature);
   context.node.signatures = {signature};
 }

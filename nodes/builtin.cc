@@ -12,11 +12,12 @@ Registry builtin_registry() {
       sine(), ar1(), lorenz(), constant(), csv(),   // sources
       window(), normalize(), fault(),               // per sample
       pair(),                                       // joins
-      compute(), allreduce(), optimizer(),          // the training step
+      compute(), allreduce(), clip(), optimizer(),  // the training step
       console(), metrics(), predictions(), score()  // sinks
   };
   registry.models.assign(model_types().begin(), model_types().end());
   registry.losses.assign(loss_types().begin(), loss_types().end());
+  registry.rules = training_rules;
   return registry;
 }
 

@@ -16,6 +16,7 @@ NodeType fault();
 NodeType pair();
 NodeType compute();
 NodeType allreduce();
+NodeType clip();
 NodeType optimizer();
 NodeType console();
 NodeType metrics();
@@ -24,5 +25,10 @@ NodeType score();
 
 // All of them, with the model types and losses of the runtime.
 Registry builtin_registry();
+
+// What a pipeline that trains must be as a whole (Registry::rules): one reduction and one optimizer, every output that matters
+// read, and every stream in one lane.
+void training_rules(const Plan& plan, std::vector<Problem>& problems);
+
 
 }  // namespace lanewise

@@ -4,14 +4,18 @@
 //   backward on s                  the bucket then holds Σ w·∇r; the reduction divides by Σ w over all lanes
 //   tail                           per stream (Σ w·r, Σ w), per lane the flags of enum Flag
 //
+// With run.state `carry` a recurrent model goes on from what each row's stream has left; with `zero` every sample begins anew.
+//
 // In an evaluation there are no weights to wait for and no backward: only predictions.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include "graph/plan.h"
 #include "nodes/node_type.h"
+#include "runtime/dropout.h"
 #include "runtime/finite.h"
 #include "runtime/loss.h"
+#include "runtime/recurrent_state.h"
 #include "runtime/replica.h"
 #include "runtime/services.h"
 #include "runtime/target_means.h"
@@ -58,6 +62,9 @@ class Compute final : public Node {
         replicas_(context.services.get<Replicas>()),
         control_(context.plan.evaluating ? nullptr : &context.services.get<RunControl>()),
         means_(context.services.find<TargetMeans>()),
+        recurrent_(context.services.get<RecurrentState>()),
+        dropout_(context.plan.evaluating ? nullptr : &context.services.get<Dropout>()),
+        carries_(context.plan.run.state == "carry"),
         evaluating_(context.plan.evaluating),
         predicts_(!context.node.outputs[kPrediction].empty()) {
     const std::vector<int> lanes = context.plan.with_role(Role::kCompute);
@@ -69,14 +76,13 @@ class Compute final : public Node {
     if (firing.input(0).is_end()) return firing.end();
     auto batch = std::make_shared<const Batch>(firing.input(0).take<Batch>());
     if (evaluating_) {
+      if (batch->cut) throw Error(Exit::kData, fmt::format("stream {} ended in the middle of an evaluation", batch->cut_by));
       const c10::NoGradGuard no_gradient;
       forward(*batch);
       return predict(firing, std::move(batch));
     }
     if (firing.input(1).is_end()) return firing.end();
-    if (const std::uint64_t step = firing.input(1).get<Weights>().step; step != firing.index()) {
-      throw Error(Exit::kInternal, fmt::format("weights of step {} came to round {}", step, firing.index()));
-    }
+    weights_ = firing.input(1).get<Weights>();
     at::Tensor& bucket = replicas_.bucket(lane_);
     bucket.zero_();
     if (!batch->cut) {
@@ -85,7 +91,7 @@ class Compute final : public Node {
     }
     flag(Flag::kCut, batch->cut);
     flag(Flag::kStop, control_->stop_wanted());
-    firing.emit(kGradient, Packet::of(Gradient{lane_, firing.index(), batch->rows, batch->cut_by}));
+    firing.emit(kGradient, Packet::of(Gradient{lane_, weights_.round, batch->rows, batch->cut_by}));
     prediction_.reset();
     row_losses_.reset();
   }
@@ -95,10 +101,70 @@ class Compute final : public Node {
     at::Tensor x = batch.x, y = batch.y;
     const bool masked = std::ranges::any_of(batch.rows, [](const Tag& t) { return t.weight == 0; });
     if (masked) mask_rows(batch.rows, x, y);
-    prediction_ = replicas_.model(lane_).forward(x);
-    row_losses_ = loss_.rows(prediction_, y, params_.delta);
+    prediction_ = carries_ && recurrent_.size() > 0 ? run_on(x, batch.rows) : run_afresh(x, batch.rows);
+    // Rows that do not count are left out: 0 · r would be NaN where r is not finite.
+    std::vector<std::int64_t> counting;
+    for (std::size_t i = 0; i < batch.rows.size(); ++i) {
+      if (batch.rows[i].weight != 0) counting.push_back(static_cast<std::int64_t>(i));
+    }
+    losses_.assign(batch.rows.size(), 0.0);
+    if (counting.empty()) {
+      row_losses_ = at::zeros({1, 0}, x.options());
+    } else if (masked) {
+      const at::Tensor rows = at::tensor(counting, at::kLong);
+      const auto pick = [&](const at::Tensor& t) { return t.flatten(0, 1).index_select(0, rows).unsqueeze(0); };
+      row_losses_ = loss_.rows(pick(prediction_), pick(y), params_.delta);
+    } else {
+      row_losses_ = loss_.rows(prediction_, y, params_.delta);
+    }
     const at::Tensor host = row_losses_.detach().to(at::kDouble).contiguous();
-    losses_.assign(host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel());
+    for (std::size_t i = 0; i < counting.size(); ++i) losses_[counting[i]] = host.const_data_ptr<double>()[i];
+  }
+
+  // Every sample from zeros: the time steps of the batch are rows like any others.
+  at::Tensor run_afresh(const at::Tensor& x, std::span<const Tag> rows) {
+    const std::int64_t steps = x.size(0), streams = x.size(1);
+    at::Tensor state = at::zeros({steps * streams, recurrent_.size()}, x.options());
+    const at::Tensor all = replicas_.model(lane_).forward(x.flatten(0, 1).unsqueeze(0), state, {dropout_, rows});
+    return all.squeeze(0).unflatten(0, {steps, streams});
+  }
+
+  // Every stream from the state that it has left, which is zero where a sequence begins; a filler leaves it as it is. The
+  // model runs through as many time steps at once as have neither a beginning among them nor another set of fillers.
+  at::Tensor run_on(const at::Tensor& x, std::span<const Tag> rows) {
+    const std::int64_t steps = x.size(0), streams = x.size(1);
+    const auto row = [&](std::int64_t step, std::int64_t i) -> const Tag& { return rows[step * streams + i]; };
+    const auto begins = [&](std::int64_t step, std::int64_t i) {
+      const Tag& tag = row(step, i);
+      return tag.start || tag.run != (step == 0 ? recurrent_.run(tag.stream) : row(step - 1, i).run);
+    };
+    at::Tensor state = recurrent_.gather(rows.first(streams));
+    std::vector<at::Tensor> predictions;
+    for (std::int64_t first = 0, next = 0; first < steps; first = next) {
+      at::Tensor fresh = at::zeros({streams, 1}, at::kBool), filler = at::zeros({streams, 1}, at::kBool);
+      bool any_fresh = false, any_filler = false;
+      for (std::int64_t i = 0; i < streams; ++i) {
+        fresh.mutable_data_ptr<bool>()[i] = begins(first, i) && !row(first, i).filler;
+        filler.mutable_data_ptr<bool>()[i] = row(first, i).filler;
+        any_fresh = any_fresh || fresh.const_data_ptr<bool>()[i];
+        any_filler = any_filler || row(first, i).filler;
+      }
+      const auto alike = [&](std::int64_t step) {
+        for (std::int64_t i = 0; i < streams; ++i) {
+          if (begins(step, i) || row(step, i).filler != row(first, i).filler) return false;
+        }
+        return true;
+      };
+      next = first + 1;
+      while (next < steps && alike(next)) ++next;
+      if (any_fresh) state = state.masked_fill(fresh, 0);
+      const at::Tensor before = state;
+      predictions.push_back(replicas_.model(lane_).forward(
+          x.narrow(0, first, next - first), state, {dropout_, rows.subspan(first * streams, (next - first) * streams)}));
+      if (any_filler) state = at::where(filler, before, state);
+    }
+    recurrent_.scatter(rows.last(streams), state);
+    return predictions.size() == 1 ? predictions[0] : at::cat(predictions);
   }
 
   void backward(const Batch& batch, at::Tensor& bucket) {
@@ -109,7 +175,10 @@ class Compute final : public Node {
     for (const Tag& row : batch.rows) n += row.weight;
     if (!equal) {
       at::Tensor weights = at::empty(row_losses_.sizes(), at::kDouble);
-      for (std::size_t i = 0; i < batch.rows.size(); ++i) weights.mutable_data_ptr<double>()[i] = batch.rows[i].weight;
+      double* to = weights.mutable_data_ptr<double>();
+      for (const Tag& row : batch.rows) {
+        if (row.weight != 0) *to++ = row.weight;
+      }
       sum = sum * weights.to(row_losses_.scalar_type());
     }
     if (n > 0) sum.sum().backward();  // otherwise nothing counts, and the bucket stays zero
@@ -129,7 +198,7 @@ class Compute final : public Node {
 
   void predict(Firing& firing, std::shared_ptr<const Batch> batch) {
     firing.emit(kPrediction,
-                Packet::of(Prediction{lane_, firing.index(), prediction_.detach(), std::move(batch), losses_}));
+                Packet::of(Prediction{lane_, firing.index(), weights_.step, prediction_.detach(), std::move(batch), losses_}));
   }
 
   void count_targets(const Batch& batch) {
@@ -158,9 +227,13 @@ class Compute final : public Node {
   Replicas& replicas_;
   RunControl* const control_;
   TargetMeans* const means_;
+  RecurrentState& recurrent_;
+  const Dropout* const dropout_;  // null: evaluating
+  const bool carries_;
   const bool evaluating_, predicts_;
   int lane_ = 0;
-  at::Tensor prediction_, row_losses_;  // of the firing in progress
+  Weights weights_;                     // the newest token
+  at::Tensor prediction_, row_losses_;  // of the firing in progress; row_losses_ of the rows that count
   std::vector<double> losses_;
 };
 
@@ -182,8 +255,11 @@ void infer(InferContext& context) {
     std::optional<Shape> asked;
     if (!model->params["outputs"].is_null()) asked = output_shape(model->params, {});
     const Shape output = loss_type(params.loss).output_shape(*batch.y, batch.integer_target, asked);
-    const auto type = std::ranges::find(model_types(), model->type, &ModelType::name);
-    const std::unique_ptr<Model> made = type->make(model->params, *batch.x, output);
+    if (batch.classes && element_count(output) < *batch.classes) {
+      return context.problem(fmt::format("the targets are {} classes, but model \"{}\" gives {} scores; give it outputs {}",
+                                         *batch.classes, model->name, element_count(output), *batch.classes));
+    }
+    const std::unique_ptr<Model> made = model_type(model->type).make(model->params, *batch.x, output);
     const BucketLayout layout(made->parameters(), static_cast<int>(context.plan.with_role(Role::kSource).size()),
                               static_cast<int>(context.plan.with_role(Role::kCompute).size()),
                               context.plan.run.dtype == "float64" ? at::kDouble : at::kFloat);

@@ -45,7 +45,7 @@ class Constant final : public Source {
 
 void infer(InferContext& context) {
   const auto params = context.params<Constant::Params>();
-  Signature signature{.x = Shape{params.features}, .y = Shape{1}, .streams = {context.node.id}, .horizon = 0};
+  Signature signature{.x = Shape{params.features}, .y = Shape{1}, .streams = {context.node.id}};
   params.describe(signature);
   context.node.signatures = {signature};
 }

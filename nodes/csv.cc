@@ -12,6 +12,7 @@
 
 #include <set>
 
+#include "graph/text.h"
 #include "nodes/builtin.h"
 #include "nodes/csv_reader.h"
 #include "nodes/csv_table.h"
@@ -46,6 +47,10 @@ class Csv final : public Source {
       f.add("rows", &rows, "target rows, \"a:b\" without b, counted from 0; \"a:\", \":b\", or \"\" for all");
       f.add("context", &context, "rows before the range that are sent with weight 0").at_least(0).unit("rows");
       SourceParams::fields(f);
+      if (!parse_rows(rows)) {
+        f.problem("rows",
+                  fmt::format("rows {} are no range; write \"0:300\", \"300:\", \":300\" or \"\"", in_quotes(rows)));
+      }
     }
   };
 
@@ -59,7 +64,7 @@ class Csv final : public Source {
 
  private:
   bool next(Sample& sample) override {
-    if (!table_) table_.emplace(params_);
+    if (!table_) table_ = CsvTable::shared(params_);
     if (row_ >= std::min(table_->rows(), range_.end.value_or(table_->rows()))) return false;
     const std::span<const double> x = table_->features(row_ - params_.horizon), y = table_->target(row_);
     if (!filled_) require_present(x);
@@ -87,9 +92,11 @@ class Csv final : public Source {
   void require_present(std::span<const double> x) const {
     for (std::size_t i = 0; i < x.size(); ++i) {
       if (!std::isnan(x[i])) continue;
-      throw Error(Exit::kData, fmt::format("{}:{}: column \"{}\" has no value up to this row; a normalize node behind {} would "
-                                           "turn it into the mean",
-                                           params_.path.text, table_->line(row_ - params_.horizon), params_.features[i], id()));
+      throw Error(Exit::kData,
+                  fmt::format("{}:{}: column {} has no value up to this row; a normalize node behind {} would "
+                              "turn it into the mean",
+                              escaped(params_.path.text), table_->line(row_ - params_.horizon),
+                              in_quotes(params_.features[i]), id()));
     }
   }
 
@@ -100,18 +107,21 @@ class Csv final : public Source {
   const Params params_;
   const RowRange range_;
   const bool filled_;  // no NaN among the features gets as far as a model
-  std::optional<CsvTable> table_;  // read at the first sample
-  std::int64_t row_ = 0;           // of the next target
+  std::shared_ptr<const CsvTable> table_;  // from the first sample on
+  std::int64_t row_ = 0;                   // of the next target
 };
 
-// What the parameters say by themselves.
-void check_params(InferContext& context, const Csv::Params& params) {
-  if (!parse_rows(params.rows)) {
-    context.problem(fmt::format("rows \"{}\" are no range; write \"0:300\", \"300:\", \":300\" or \"\"", params.rows), "rows");
+// What the parameters say by themselves. False: the file cannot be read by them.
+bool check_params(InferContext& context, const Csv::Params& params) {
+  const bool separates =
+      params.separator == "tab" ||
+      (params.separator.size() == 1 && std::string("\"\r\n").find(params.separator) == std::string::npos);
+  if (!separates) {
+    context.problem(fmt::format("separator {} must be one ASCII character, no quote and no line end, or \"tab\"",
+                                in_quotes(params.separator)),
+                    "separator");
   }
-  if (params.separator != "tab" && (params.separator.size() != 1 || std::string("\"\r\n").find(params.separator) != std::string::npos)) {
-    context.problem(fmt::format("separator \"{}\" is not one character; write \",\", \";\" or \"tab\"", params.separator), "separator");
-  }
+  if (params.path.text.empty()) context.problem("path is empty; name the CSV file", "path");
   const std::set<std::string> features(params.features.begin(), params.features.end());
   const std::set<std::string> target(params.target.begin(), params.target.end());
   if (features.empty()) context.problem("features name no column", "features");
@@ -121,24 +131,28 @@ void check_params(InferContext& context, const Csv::Params& params) {
   if (params.classes && params.target.size() > 1) context.problem("classes need a target of one column", "target");
   for (const std::string& name : target) {
     if (params.horizon == 0 && features.contains(name)) {
-      context.problem(fmt::format("with horizon 0 the target \"{}\" is among its own features; give a horizon of at least 1, or "
-                                  "take it out of one of them", name),
-                      "features");
+      context.problem(
+          fmt::format("with horizon 0 the target {} is among its own features; give a horizon of at least 1, or "
+                      "take it out of one of them",
+                      in_quotes(name)),
+          "features");
     }
   }
+  return separates && !params.path.text.empty();
 }
 
 // What the header of the file says. Reads no further.
 void check_header(InferContext& context, const Csv::Params& params) {
   try {
     const CsvRow header = read_csv_header(params.path.text, params.separator_char());
+    const std::string file = escaped(params.path.text);
     const auto check = [&](const std::string& name, const std::string& param) {
       const int at = find_column(header.fields, name);
       if (at == -1) {
-        context.data_problem(fmt::format("{} has no column \"{}\"{}", params.path.text, name, did_you_mean(name, header.fields)),
-                             param);
+        context.data_problem(
+            fmt::format("{} has no column {}{}", file, in_quotes(name), did_you_mean(name, header.fields)), param);
       }
-      if (at == -2) context.data_problem(fmt::format("{} has two columns \"{}\"", params.path.text, name), param);
+      if (at == -2) context.data_problem(fmt::format("{} has two columns {}", file, in_quotes(name)), param);
     };
     for (const std::string& name : params.features) check(name, "features");
     for (const std::string& name : params.target) check(name, "target");
@@ -150,13 +164,12 @@ void check_header(InferContext& context, const Csv::Params& params) {
 
 void infer(InferContext& context) {
   const auto params = context.params<Csv::Params>();
-  check_params(context, params);
-  check_header(context, params);
+  if (check_params(context, params)) check_header(context, params);
   context.node.signatures = {Signature{.x = Shape{static_cast<std::int64_t>(params.features.size())},
                                        .y = Shape{static_cast<std::int64_t>(params.target.size())},
                                        .integer_target = params.classes.has_value(),
-                                       .streams = {context.node.id},
-                                       .horizon = params.horizon}};
+                                       .classes = params.classes,
+                                       .streams = {context.node.id}}};
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "graph/error.h"
+#include "graph/text.h"
 
 namespace lanewise {
 namespace {
@@ -33,10 +34,10 @@ class Reader {
   void read() {
     std::error_code none;
     if (std::filesystem::exists(path_, none) && !std::filesystem::is_regular_file(path_, none)) {
-      throw Error(Exit::kData, fmt::format("{} is no regular file", path_));
+      throw Error(Exit::kData, fmt::format("{} is no regular file", escaped(path_)));
     }
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path_.c_str(), "rb"), std::fclose);
-    if (file == nullptr) throw Error(Exit::kData, fmt::format("cannot read {}: {}", path_, std::strerror(errno)));
+    if (file == nullptr) throw Error(Exit::kData, fmt::format("cannot read {}: {}", escaped(path_), std::strerror(errno)));
     std::vector<char> block(kBlock);
     bool first = true;
     while (const std::size_t n = std::fread(block.data(), 1, block.size(), file.get())) {
@@ -50,7 +51,7 @@ class Reader {
         if (!feed(piece)) return;
       }
     }
-    if (std::ferror(file.get())) throw Error(Exit::kData, fmt::format("cannot read {}: {}", path_, std::strerror(errno)));
+    if (std::ferror(file.get())) throw Error(Exit::kData, fmt::format("cannot read {}: {}", escaped(path_), std::strerror(errno)));
     if (csv_fini(&parser_, on_field, on_row, this) != 0) fail("a quoted field has no end");
     deliver();
   }
@@ -93,7 +94,7 @@ class Reader {
   }
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(Exit::kData, fmt::format("{}:{}: {}", path_, in_row_ ? row_.line : line_, what));
+    throw Error(Exit::kData, fmt::format("{}:{}: {}", escaped(path_), in_row_ ? row_.line : line_, what));
   }
 
   static void on_field(void* text, std::size_t size, void* self) {
@@ -123,7 +124,7 @@ CsvRow read_csv_header(const std::string& path, char separator) {
     header = row;
     return false;
   });
-  if (header.fields.empty()) throw Error(Exit::kData, fmt::format("{} is empty; its first row must name the columns", path));
+  if (header.fields.empty()) throw Error(Exit::kData, fmt::format("{} is empty; its first row must name the columns", escaped(path)));
   return header;
 }
 

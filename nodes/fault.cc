@@ -27,7 +27,7 @@ class Fault final : public Node {
     void fields(Fields& f) {
       f.add("at", &at, "seq of the sample to go wrong at; without it nothing goes wrong").at_least(0);
       f.add("kind", &kind, "what goes wrong").one_of({"throw", "nan", "sleep", "hold", "swallow", "stall", "end"});
-      f.add("seconds", &seconds, "how long `sleep` takes").at_least(0).unit("s");
+      f.add("seconds", &seconds, "how long `sleep` takes").between(0, 1e6).unit("s");
     }
   };
 
@@ -52,7 +52,16 @@ class Fault final : public Node {
       }
       if (stalled_ || params_.kind == "swallow") return;
     }
+    if (skip_ > 0) {
+      --skip_;
+      return firing.absorb();
+    }
     firing.emit(0, Packet::of(std::move(sample)));
+  }
+
+  bool skip(std::uint64_t packets) override {
+    skip_ = packets;
+    return true;
   }
 
   nlohmann::json state() const override { return {{"stalled", stalled_}}; }
@@ -77,6 +86,7 @@ class Fault final : public Node {
 
   const Params params_;
   bool stalled_ = false;
+  std::uint64_t skip_ = 0;
   std::mutex mutex_;  // guards interrupted_
   std::condition_variable changed_;
   bool interrupted_ = false;

@@ -33,7 +33,8 @@ class Normalize final : public PerSample {
   using Params = NormalizeParams;
 
   Normalize(const Params& params, const NodeContext& context)
-      : id_(context.node.id),
+      : PerSample(context),
+        id_(context.node.id),
         target_(params.target),
         learns_(params.mode == "running" && !context.plan.evaluating),
         table_(context.services.get<Normalization>()),

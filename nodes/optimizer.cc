@@ -1,14 +1,18 @@
-// optimizer: decides from the reduced tail whether the round counts, then steps every memory domain alike.
+// optimizer: decides from the reduced tail whether the step counts, then steps every memory domain alike.
 //
-//   finite vote -> optimizer -> mark_changed -> record -> new weights
+//   finite vote -> optimizer -> schedule -> record -> new weights
 //
-// A round is applied by every domain or by none. A round that does not count (a stream has ended) ends the run.
+// A step is applied by every domain or by none. What is not applied leaves no trace in the streams' recurrent state.
+//
+//   a stream has ended       the step does not count, and the run ends
+//   not finite               run.non_finite: stop, an error that says where; skip, the step is dropped; allow, it is applied
 #include <ATen/ATen.h>
 
 #include "graph/plan.h"
 #include "nodes/node_type.h"
 #include "runtime/finite.h"
 #include "runtime/optimizer_ops.h"
+#include "runtime/recurrent_state.h"
 #include "runtime/replica.h"
 #include "runtime/services.h"
 
@@ -26,73 +30,108 @@ class Optimizer final : public Node {
         plan_(context.plan),
         streams_(context.services.get<StreamTable>()),
         replicas_(context.services.get<Replicas>()),
-        control_(context.services.get<RunControl>()) {
-    for (int d = 0; d < replicas_.domain_count(); ++d) {
-      domains_.push_back(make_flat_optimizer(params, replicas_.weights(d)));
-    }
-  }
+        optimizers_(context.services.get<Optimizers>()),
+        recurrent_(context.services.get<RecurrentState>()),
+        control_(context.services.get<RunControl>()) {}
 
-  Packet initial(std::size_t) override { return Packet::of(Weights{}); }
+  Packet initial(std::size_t) override { return Packet::of(Weights{step_, round_}); }
 
   void fire(Firing& firing) override {
     if (firing.input(0).is_end()) return firing.end();
     const Reduced reduced = firing.input(0).take<Reduced>();
+    ++round_;
+    stop_ = stop_ || reduced.stop;
+    for (const Gradient& g : reduced.gradients) rows_.insert(rows_.end(), g.rows.begin(), g.rows.end());
     if (reduced.cut || reduced.all_ended) {
-      control_.not_applied(reduced);
+      recurrent_.roll_back(rows_);
+      control_.not_applied(reduced, rows_);
       return firing.finish();
     }
-    if (!reduced.non_finite.empty()) throw Error(Exit::kNonFinite, blame(reduced));
+    if (!reduced.complete) return firing.emit(kWeights, Packet::of(Weights{step_, round_}));
 
+    const std::int64_t n = replicas_.layout().parameters;
+    const double norm = reduced.n == 0 ? 0 : reduced.grad_norm.value_or(lanewise::norm(replicas_.reduced(0), n));
+    const bool finite = reduced.non_finite.empty() && std::isfinite(norm);
+    RunControl::Next next;
+    if (finite || plan_.run.non_finite == "allow") {
+      next = apply(firing, reduced, norm);
+    } else if (plan_.run.non_finite == "skip") {
+      recurrent_.roll_back(rows_);
+      next = control_.skipped(blame(reduced) + "\n  the step was skipped", rows_, stop_);
+    } else {
+      throw Error(Exit::kNonFinite,
+                  blame(reduced) + "\n  nothing was applied; look at these samples, lower the optimizer's lr, or let "
+                                   "run.non_finite skip such steps");
+    }
+    rows_.clear();
+    stop_ = false;
+    if (next == RunControl::Next::kFinish) return firing.finish();
+    firing.emit(kWeights, Packet::of(Weights{step_, round_}));
+    if (next == RunControl::Next::kPause) firing.pause();
+  }
+
+  // Saved between two steps.
+  nlohmann::json state() const override { return {{"step", step_}, {"round", round_}}; }
+  void restore(const nlohmann::json& state) override {
+    step_ = state.at("step");
+    round_ = state.at("round");
+  }
+
+ private:
+  RunControl::Next apply(Firing& firing, const Reduced& reduced, double norm) {
     auto record = std::make_shared<StepRecord>();
-    record->step = firing.index() + 1;
+    record->lr = params_.schedule.rate(params_.lr, step_, plan_.run.steps);
+    if (reduced.n > 0) optimizers_.step(record->lr);
+    recurrent_.commit();
+    ++step_;
+    if (plan_.run.verify_every > 0 && step_ % static_cast<std::uint64_t>(plan_.run.verify_every) == 0) replicas_.verify();
+    record->step = step_;
     record->loss = reduced.loss;
     record->lanes = reduced.lanes;
     record->streams = reduced.streams;
     record->n = reduced.n;
-    record->lr = params_.lr;
-    if (reduced.n > 0) record->grad_norm = apply();
-    const RunControl::Next next = control_.after_step(record, reduced);
+    record->grad_norm = norm;
+    const RunControl::Next next = control_.after_step(record, rows_, stop_);
     firing.emit(kStep, Packet::of(*record));
-    if (next == RunControl::Next::kFinish) return firing.finish();
-    firing.emit(kWeights, Packet::of(Weights{record->step}));
-    if (next == RunControl::Next::kPause) firing.pause();
+    return next;
   }
 
- private:
-  // Steps every domain with the same gradient; returns its norm.
-  double apply() {
-    const std::int64_t n = replicas_.layout().parameters;
-    for (int d = 0; d < replicas_.domain_count(); ++d) {
-      domains_[d]->step(replicas_.weights(d), replicas_.reduced(d).narrow(0, 0, n), params_.lr);
-      replicas_.mark_changed(d);
-    }
-    return norm(replicas_.reduced(0), n);
-  }
+  // A NaN has a sign, which means nothing.
+  static std::string number(double value) { return std::isnan(value) ? "nan" : fmt::format("{}", value); }
 
   std::string blame(const Reduced& reduced) const {
-    std::string text = fmt::format("step {}: the loss or the gradient is not finite", reduced.round + 1);
+    std::string text = fmt::format("step {}: the loss or the gradient is not finite", step_ + 1);
+    if (reduced.non_finite.empty()) text += " once the lanes are added up, though it is in each of them";
     const std::vector<int> lanes = plan_.with_role(Role::kCompute);
     for (const int lane : reduced.non_finite) {
       const PlanNode& node = plan_.nodes[lanes[lane]];
       text += fmt::format("\n  {} ({}): loss {}", node.id, node.device,
-                          reduced.lanes[lane] ? fmt::format("{}", *reduced.lanes[lane]) : "none");
+                          reduced.lanes[lane] ? number(*reduced.lanes[lane]) : "none");
       for (const Tag& row : reduced.gradients[lane].rows) {
         text += fmt::format("; stream {}, run {}, seq {}", streams_.name(row.stream), row.run, row.seq);
-        if (const auto& loss = reduced.streams[row.stream]) text += fmt::format(", loss {}", *loss);
+        if (const auto& loss = reduced.streams[row.stream]) text += ", loss " + number(*loss);
       }
     }
-    return text + "\n  nothing was applied; look at these samples, or lower the optimizer's lr";
+    return text;
   }
 
   const Params params_;
   const Plan& plan_;
   const StreamTable& streams_;
   Replicas& replicas_;
+  Optimizers& optimizers_;
+  RecurrentState& recurrent_;
   RunControl& control_;
-  std::vector<std::unique_ptr<FlatOptimizer>> domains_;
+  std::uint64_t step_ = 0, round_ = 0;  // applied; taken, of the whole training
+  std::vector<Tag> rows_;               // of this step's rounds so far
+  bool stop_ = false;                   // a round of this step asked for it
 };
 
-void infer(InferContext& context) { context.node.signatures = {context.inputs[0], context.inputs[0]}; }
+void infer(InferContext& context) {
+  const std::string problem = context.params<OptimizerParams>().schedule.problem(context.plan.run.steps);
+  if (!problem.empty()) context.problem(problem, "schedule");
+  context.node.signatures = {context.inputs[0], Signature{}};
+}
 
 }  // namespace
 

@@ -1,4 +1,5 @@
-// pair: one batch of one sample from each of n streams, row i being input i. Samples are matched by seq, never by arrival.
+// pair: one batch of one sample from each of n streams, row i being input i; with run.tbptt k, of k samples of each, one time
+// step after the other. Samples are matched by seq, never by arrival. The first run.burn_in samples of a sequence weigh 0.
 //
 // Where the streams tell the time, their clocks must run alike: after some samples the usual step of time (the median) of one
 // stream may not exceed another's by half, unless "match": "seq" says that time does not matter.
@@ -20,6 +21,35 @@ namespace {
 constexpr std::size_t kClockSteps = 16;  // steps of time after which clocks are compared
 constexpr double kClockRatio = 1.5;
 
+nlohmann::json save_sample(const Sample& s) {
+  return {{"x", save_tensor(s.x)},
+          {"y", save_tensor(s.y)},
+          {"stream", s.tag.stream},
+          {"run", s.tag.run},
+          {"seq", s.tag.seq},
+          {"time", s.tag.time ? nlohmann::json(*s.tag.time) : nlohmann::json()},
+          {"start", s.tag.start},
+          {"filler", s.tag.filler},
+          {"ended", s.tag.ended},
+          {"weight", s.tag.weight}};
+}
+
+Sample load_sample(const nlohmann::json& saved) {
+  const nlohmann::json& time = saved.at("time");
+  return {.x = load_tensor(saved.at("x")),
+          .y = load_tensor(saved.at("y")),
+          .known = {},
+          .tag = {.stream = saved.at("stream"),
+                  .run = saved.at("run"),
+                  .seq = saved.at("seq"),
+                  .time = time.is_null() ? std::nullopt : std::optional<std::int64_t>(time),
+                  .start = saved.at("start"),
+                  .filler = saved.at("filler"),
+                  .ended = saved.at("ended"),
+                  .weight = saved.at("weight"),
+                  .record = nullptr}};
+}
+
 class Pair final : public Node {
  public:
   struct Params {
@@ -31,56 +61,79 @@ class Pair final : public Node {
   };
 
   Pair(const Params& params, const NodeContext& context)
-      : check_clocks_(params.match == "auto"), clocks_(context.node.inputs.size()) {
+      : steps_(context.plan.evaluating ? 1 : static_cast<std::size_t>(context.plan.run.tbptt)),
+        burn_in_(context.plan.evaluating ? 0 : static_cast<std::uint64_t>(context.plan.run.burn_in)),
+        check_clocks_(params.match == "auto"),
+        clocks_(context.node.inputs.size()),
+        since_start_(context.node.inputs.size()) {
     for (const int edge : context.node.inputs) {
       streams_.push_back(context.plan.nodes[source_above(context.plan, context.plan.edges[edge].from)].id);
     }
   }
 
   void fire(Firing& firing) override {
-    Batch batch;
     std::vector<Sample> samples;
+    std::string ended;
     for (std::size_t i = 0; i < streams_.size(); ++i) {
       if (firing.input(i).is_end()) {
-        if (batch.cut_by.empty()) batch.cut_by = streams_[i];
-        batch.cut = true;
+        if (ended.empty()) ended = streams_[i];
         continue;
       }
       samples.push_back(firing.input(i).take<Sample>());
-      const Tag& tag = samples.back().tag;
-      if (tag.seq != round_) {
+      Tag& tag = samples.back().tag;
+      if (tag.seq != seq_) {
         throw Error(Exit::kInternal, fmt::format("stream \"{}\" sent sample {} where {} was due: {}", streams_[i], tag.seq,
-                                                 round_, tag.seq > round_ ? "a gap" : "a repeat"));
+                                                 seq_, tag.seq > seq_ ? "a gap" : "a repeat"));
       }
-      batch.rows.push_back(tag);
+      if (tag.start) since_start_[i] = 0;
+      if (since_start_[i]++ < burn_in_) tag.weight = 0;
     }
-    if (batch.cut) {
+    if (!ended.empty()) {
+      Batch batch{.cut = true, .cut_by = ended};
+      for (const std::vector<Sample>* some : {&held_, &samples}) {
+        for (const Sample& sample : *some) batch.rows.push_back(sample.tag);
+      }
+      held_.clear();
       firing.emit(0, Packet::of(std::move(batch)));
       return firing.end();
     }
-    if (check_clocks_) compare_clocks(batch.rows);
-    batch.x = stack(samples, &Sample::x, "x");
-    batch.y = stack(samples, &Sample::y, "y");
-    batch.known = stack_known(samples);
-    ++round_;
+    if (check_clocks_) compare_clocks(samples);
+    std::ranges::move(samples, std::back_inserter(held_));
+    ++seq_;
+    if (held_.size() < steps_ * streams_.size()) return;
+    Batch batch;
+    for (const Sample& sample : held_) batch.rows.push_back(sample.tag);
+    batch.x = stack(&Sample::x, "x");
+    batch.y = stack(&Sample::y, "y");
+    batch.known = stack_known();
+    held_.clear();
     firing.emit(0, Packet::of(std::move(batch)));
   }
 
+  std::uint64_t held() const override { return held_.size(); }
+
   nlohmann::json state() const override {
-    nlohmann::json clocks = nlohmann::json::array();
+    nlohmann::json clocks = nlohmann::json::array(), held = nlohmann::json::array();
     for (const Clock& c : clocks_) {
       clocks.push_back({{"steps", c.steps}, {"last", c.last ? nlohmann::json(*c.last) : nlohmann::json()}});
     }
-    return {{"round", round_}, {"check_clocks", check_clocks_}, {"clocks", clocks}};
+    for (const Sample& s : held_) held.push_back(save_sample(s));
+    return {{"seq", seq_},       {"since_start", since_start_}, {"check_clocks", check_clocks_},
+            {"clocks", clocks}, {"held", held}};
   }
+  // Of a resumed run only "seq" and "since_start" are known: clocks are compared anew then.
   void restore(const nlohmann::json& state) override {
-    round_ = state.at("round");
+    seq_ = state.at("seq");
+    since_start_ = state.at("since_start").get<std::vector<std::uint64_t>>();
+    if (!state.contains("clocks")) return;
     check_clocks_ = state.at("check_clocks");
     for (std::size_t i = 0; i < clocks_.size(); ++i) {
       const nlohmann::json& saved = state.at("clocks").at(i);
       clocks_[i].steps = saved.at("steps").get<std::vector<std::int64_t>>();
       clocks_[i].last = saved.at("last").is_null() ? std::nullopt : std::optional<std::int64_t>(saved.at("last"));
     }
+    held_.clear();
+    for (const nlohmann::json& saved : state.at("held")) held_.push_back(load_sample(saved));
   }
 
  private:
@@ -89,18 +142,18 @@ class Pair final : public Node {
     std::optional<std::int64_t> last;  // time of the newest sample of this run
   };
 
-  // [1, n, …]: the samples' tensors one below another.
-  at::Tensor stack(const std::vector<Sample>& samples, at::Tensor Sample::*which, const char* name) const {
-    const at::Tensor& first = samples[0].*which;
+  // [steps, n, …]: the held samples' tensors one below another.
+  at::Tensor stack(at::Tensor Sample::*which, const char* name) const {
+    const at::Tensor& first = held_[0].*which;
     Shape shape = shape_of(first);
-    shape.insert(shape.begin(), {1, static_cast<std::int64_t>(samples.size())});
+    shape.insert(shape.begin(), {static_cast<std::int64_t>(steps_), static_cast<std::int64_t>(streams_.size())});
     at::Tensor all = at::empty(shape, first.options());
     auto* to = static_cast<char*>(all.mutable_data_ptr());
-    for (std::size_t i = 0; i < samples.size(); ++i) {
-      const at::Tensor& one = samples[i].*which;
+    for (std::size_t i = 0; i < held_.size(); ++i) {
+      const at::Tensor& one = held_[i].*which;
       if (one.sizes() != first.sizes() || one.scalar_type() != first.scalar_type()) {
         throw Error(Exit::kData, fmt::format("{} of stream \"{}\" is {} and that of stream \"{}\" {}; rows of a batch must be alike",
-                                             name, streams_[0], tell(first), streams_[i], tell(one)));
+                                             name, streams_[0], tell(first), streams_[i % streams_.size()], tell(one)));
       }
       const at::Tensor dense = one.contiguous();
       std::memcpy(to, dense.const_data_ptr(), dense.nbytes());
@@ -109,26 +162,29 @@ class Pair final : public Node {
     return all;
   }
 
-  at::Tensor stack_known(std::vector<Sample>& samples) const {
-    if (std::ranges::none_of(samples, [](const Sample& s) { return s.known.defined(); })) return {};
-    for (Sample& s : samples) {
+  at::Tensor stack_known() {
+    if (std::ranges::none_of(held_, [](const Sample& s) { return s.known.defined(); })) return {};
+    for (Sample& s : held_) {
       if (!s.known.defined()) s.known = at::full_like(s.y, std::numeric_limits<double>::quiet_NaN());
     }
-    return stack(samples, &Sample::known, "known");
+    return stack(&Sample::known, "known");
   }
 
   static std::string tell(const at::Tensor& t) { return fmt::format("{} of {}", to_string(shape_of(t)), c10::toString(t.scalar_type())); }
 
   // Gathers steps of time; once all streams that tell the time have enough of them, compares and is done.
-  void compare_clocks(const std::vector<Tag>& rows) {
+  void compare_clocks(const std::vector<Sample>& rows) {
     bool enough = true;
     std::size_t timed = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      if (rows[i].filler || !rows[i].time) continue;
+      const Tag& tag = rows[i].tag;
+      if (tag.filler || !tag.time) continue;
       ++timed;
       Clock& clock = clocks_[i];
-      if (clock.last && !rows[i].start) clock.steps.push_back(*rows[i].time - *clock.last);
-      clock.last = rows[i].time;
+      std::int64_t step = 0;
+      const bool told = clock.last && !tag.start && !__builtin_sub_overflow(*tag.time, *clock.last, &step);
+      if (told) clock.steps.push_back(step);
+      clock.last = tag.time;
       enough = enough && clock.steps.size() >= kClockSteps;
     }
     if (timed < 2) check_clocks_ = false;
@@ -153,10 +209,14 @@ class Pair final : public Node {
     }
   }
 
-  std::uint64_t round_ = 0;
+  const std::size_t steps_;        // samples of each stream in a batch
+  const std::uint64_t burn_in_;    // samples after a stream's start that weigh 0
+  std::uint64_t seq_ = 0;          // of the samples that are due
+  std::vector<Sample> held_;       // of the batch that fills, time-major
   bool check_clocks_;
   std::vector<Clock> clocks_;         // by input
-  std::vector<std::string> streams_;  // ids of the sources, by input
+  std::vector<std::uint64_t> since_start_;  // samples since the stream's sequence began, by input
+  std::vector<std::string> streams_;        // ids of the sources, by input
 };
 
 // Problems name the node that feeds each input, since that is what a user would change.
@@ -176,7 +236,6 @@ void infer(InferContext& context) {
     if (!all.x) all.x = one.x;
     if (!all.y) all.y = one.y;
     all.streams.insert(all.streams.end(), one.streams.begin(), one.streams.end());
-    all.horizon = std::max(all.horizon, one.horizon);
     // As long as the shortest; unknown when a stream that ends does not tell.
     if (all.endless) {
       all.length = one.length;

@@ -1,7 +1,7 @@
-// score: the end of an evaluation's plan. Takes the predictions of all lanes in lane order and adds them up.
+// score: the end of an evaluation's plan. Hands the predictions of all lanes, in lane order, to where they are wanted.
 #include "graph/plan.h"
 #include "nodes/node_type.h"
-#include "runtime/scoreboard.h"
+#include "runtime/evaluation.h"
 
 namespace lanewise {
 namespace {
@@ -13,7 +13,7 @@ class Score final : public Node {
   };
 
   Score(const Params&, const NodeContext& context)
-      : board_(context.services.get<Scoreboard>()), rounds_(context.plan.evaluate ? context.plan.evaluate->steps : std::nullopt) {}
+      : sink_(context.services.get<PredictionSink>()), rounds_(context.plan.evaluate ? context.plan.evaluate->steps : std::nullopt) {}
 
   void fire(Firing& firing) override {
     bool all_ended = true;
@@ -21,20 +21,20 @@ class Score final : public Node {
       if (input.is_end()) return firing.end();
       for (const Tag& row : input.get<Prediction>().batch->rows) all_ended = all_ended && row.ended;
     }
-    for (Packet& input : firing.inputs()) board_.add(input.get<Prediction>(), /*counts=*/!all_ended);
+    for (Packet& input : firing.inputs()) sink_.add(input.get<Prediction>(), /*counts=*/!all_ended);
     const bool last = rounds_ && static_cast<std::int64_t>(firing.index()) + 1 >= *rounds_;
-    if (all_ended || last || board_.stop_wanted()) firing.finish();
+    if (all_ended || last || sink_.stop_wanted()) firing.finish();
   }
 
  private:
-  Scoreboard& board_;
+  PredictionSink& sink_;
   const std::optional<std::int64_t> rounds_;
 };
 
 }  // namespace
 
 NodeType score() {
-  NodeType type = node_type<Score>("score", "adds up the losses of an evaluation", Role::kSink,
+  NodeType type = node_type<Score>("score", "the end of an evaluation", Role::kSink,
                                    {{"predictions", "prediction", /*many=*/true}}, {}, [](InferContext&) {});
   type.internal = true;
   return type;

@@ -23,23 +23,31 @@ Random stream_of_numbers(const NodeContext& context) {
 
 }  // namespace
 
-Source::Source(const NodeContext& context, double weight, std::optional<std::int64_t> samples)
+Source::Source(const NodeContext& context, const SourceParams& params, std::optional<std::int64_t> samples)
     : id_(context.node.id),
       rules_(context.services.get<SourceRules>()),
       random_(stream_of_numbers(context)),
+      end_rule_(rules_.evaluating ? rules_.end_rule : params.on_end.value_or(rules_.end_rule)),
       stream_(context.services.get<StreamTable>().index(context.node.id)),
-      weight_(weight),
+      weight_(params.weight),
+      max_gap_(params.max_gap),
       samples_(samples) {}
 
 at::Tensor Source::tensor(std::span<const double> values, const Shape& shape) const {
   return make_tensor(values, shape, rules_.dtype);
 }
 
+// The next sample of this pass. False: it is at its end.
 bool Source::advance(Sample& sample) {
   if (samples_ && given_ >= *samples_) return false;
   sample.tag.weight = weight_;
   if (!next(sample)) return false;
   sample.tag.start = given_ == 0;
+  if (const std::optional<std::int64_t> time = sample.tag.time) {
+    const bool gap = max_gap_ && time_ && static_cast<double>(*time) - static_cast<double>(*time_) > *max_gap_ * 1e9;
+    sample.tag.start = sample.tag.start || gap;
+    time_ = time;
+  }
   ++given_;
   if (rules_.evaluating) {
     sample.known = known();
@@ -50,24 +58,18 @@ bool Source::advance(Sample& sample) {
   return true;
 }
 
-void Source::emit(Firing& firing, Sample sample) {
-  sample.tag.stream = stream_;
-  sample.tag.run = run_;
-  sample.tag.seq = seq_++;
-  firing.emit(0, Packet::of(std::move(sample)));
-}
-
-void Source::fire(Firing& firing) {
-  Sample sample;
+// The next sample, of this pass or the next, or a filler. False: the stream ends.
+bool Source::make(Sample& sample) {
   if (!over_ && !advance(sample)) {
     if (given_ == 0) {
       throw Error(Exit::kData, fmt::format("stream \"{}\" has no sample at all; ask for rows that its data has", id_));
     }
-    if (rules_.end_rule == "first") return firing.end();
-    if (rules_.end_rule == "restart") {
+    if (end_rule_ == "first" || end_rule_ == "error") return false;
+    if (end_rule_ == "restart") {
       ++run_;
       given_ = 0;
       last_.reset();
+      time_.reset();
       rewind();
       if (!advance(sample)) {
         throw Error(Exit::kData, fmt::format("stream \"{}\" had samples in run {} and has none in the next", id_, run_ - 1));
@@ -85,15 +87,36 @@ void Source::fire(Firing& firing) {
     sample.tag.ended = true;
     sample.tag.weight = 0;
   } else {
-    sample.tag.ended = rules_.passes && run_ >= static_cast<std::uint64_t>(*rules_.passes);
+    sample.tag.ended = rules_.passes && end_rule_ == "restart" && run_ >= static_cast<std::uint64_t>(*rules_.passes);
   }
-  emit(firing, std::move(sample));
+  return true;
+}
+
+void Source::fire(Firing& firing) {
+  Sample sample;
+  const bool recorded = rules_.record_every > 0 && skip_ == 0 && seq_ > 0 && seq_ % rules_.record_every == 0;
+  if (recorded) sample.tag.record = std::make_shared<ChainRecord>(id_, state(), nullptr);
+  if (!make(sample)) return firing.end();
+  sample.tag.stream = stream_;
+  sample.tag.run = run_;
+  sample.tag.seq = seq_++;
+  if (skip_ > 0) {
+    --skip_;
+    return firing.absorb();
+  }
+  firing.emit(0, Packet::of(std::move(sample)));
+}
+
+bool Source::skip(std::uint64_t packets) {
+  skip_ = packets;
+  return true;
 }
 
 nlohmann::json Source::state() const {
   nlohmann::json state = {{"run", run_},   {"seq", seq_},   {"given", given_}, {"over", over_},
                           {"x", nullptr},  {"y", nullptr},  {"last", save_tensor(last_)},
-                          {"source", save()}};
+                          {"time", nullptr}, {"source", save()}};
+  if (time_) state["time"] = *time_;
   if (like_x_.defined()) {
     state["x"] = {{"shape", shape_of(like_x_)}, {"type", static_cast<int>(like_x_.scalar_type())}};
     state["y"] = {{"shape", shape_of(like_y_)}, {"type", static_cast<int>(like_y_.scalar_type())}};
@@ -113,6 +136,7 @@ void Source::restore(const nlohmann::json& state) {
   like_x_ = like(state.at("x"));
   like_y_ = like(state.at("y"));
   last_ = load_tensor(state.at("last"));
+  time_ = state.at("time").is_null() ? std::nullopt : std::optional<std::int64_t>(state.at("time"));
   load(state.at("source"));
 }
 

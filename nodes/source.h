@@ -1,5 +1,5 @@
 // A Source gives the samples of one stream, one a firing. Its base fills the tags and knows what the end of a pass over the
-// stream means (SourceRules): first, the stream ends; restart, it begins again with the next run; mask, fillers follow.
+// stream means (SourceRules): first and error, the stream ends; restart, it begins again with the next run; mask, fillers follow.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,6 +12,7 @@
 
 #include "graph/fields.h"
 #include "graph/node.h"
+#include "graph/plan.h"
 #include "graph/registry.h"
 #include "runtime/random.h"
 #include "runtime/services.h"
@@ -22,8 +23,14 @@ namespace lanewise {
 // What every source takes.
 struct SourceParams {
   double weight = 1;
+  std::optional<std::string> on_end;
+  std::optional<double> max_gap;
 
-  void fields(Fields& f) { f.add("weight", &weight, "weight of this stream's rows in the loss").between(0, 1); }
+  void fields(Fields& f) {
+    f.add("weight", &weight, "weight of this stream's rows in the loss").between(0, 1);
+    f.add("on_end", &on_end, "what the end of this stream means; without it, what run.on_end says").one_of(end_rules());
+    f.add("max_gap", &max_gap, "after a longer gap in time a sample begins a new sequence").unit("s").at_least(0);
+  }
 };
 
 // What every source takes that computes its samples: such a stream has as many as one asks for.
@@ -43,10 +50,11 @@ struct GeneratorParams : SourceParams {
 
 class Source : public Node {
  public:
-  Source(const SourceParams& params, const NodeContext& context) : Source(context, params.weight, std::nullopt) {}
-  Source(const GeneratorParams& params, const NodeContext& context) : Source(context, params.weight, params.samples) {}
+  Source(const SourceParams& params, const NodeContext& context) : Source(context, params, std::nullopt) {}
+  Source(const GeneratorParams& params, const NodeContext& context) : Source(context, params, params.samples) {}
 
   void fire(Firing& firing) final;
+  bool skip(std::uint64_t packets) final;
   nlohmann::json state() const final;
   void restore(const nlohmann::json& state) final;
 
@@ -72,20 +80,24 @@ class Source : public Node {
   const std::string& id() const { return id_; }
 
  private:
-  Source(const NodeContext& context, double weight, std::optional<std::int64_t> samples);
+  Source(const NodeContext& context, const SourceParams& params, std::optional<std::int64_t> samples);
   bool advance(Sample& sample);
-  void emit(Firing& firing, Sample sample);
+  bool make(Sample& sample);
 
   const std::string id_;
   const SourceRules rules_;
   const Random random_;
+  const std::string end_rule_;
   const int stream_;
   const double weight_;
+  const std::optional<double> max_gap_;  // s
   const std::optional<std::int64_t> samples_;
 
   std::uint64_t run_ = 0, seq_ = 0;
   std::int64_t given_ = 0;      // samples of this pass
   bool over_ = false;           // only fillers follow
+  std::optional<std::int64_t> time_;  // of the last sample of this pass
+  std::uint64_t skip_ = 0;      // samples to make and drop
   at::Tensor like_x_, like_y_;  // shaped like the stream's samples: what a filler must look like
   at::Tensor last_;             // y of the last sample with a valid one in this run, when evaluating
 };

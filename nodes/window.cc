@@ -2,7 +2,8 @@
 //
 //   { "id": "win", "repeat": 16, "type": "window", "in": [ { "from": "norm", "take": 1 } ], "params": { "length": 14 } }
 //
-// Target and tag are the newest sample's. A run's first length - 1 samples only fill the window: no window spans two runs.
+// Target and tag are the newest sample's. A sequence's first length - 1 samples only fill the window: no window spans the
+// start of a run, or a gap above the source's max_gap.
 // A filler passes without touching it.
 #include <ATen/ATen.h>
 
@@ -20,10 +21,11 @@ class Window final : public PerSample {
  public:
   struct Params {
     std::int64_t length = 8;
-    void fields(Fields& f) { f.add("length", &length, "samples in a window").at_least(1).unit("samples"); }
+    void fields(Fields& f) { f.add("length", &length, "samples in a window").between(1, 1 << 20).unit("samples"); }
   };
 
-  Window(const Params& params, const NodeContext&) : length_(static_cast<std::size_t>(params.length)) {}
+  Window(const Params& params, const NodeContext& context)
+      : PerSample(context), length_(static_cast<std::size_t>(params.length)) {}
 
  private:
   std::optional<Sample> apply(Sample sample) override {
@@ -65,7 +67,14 @@ void infer(InferContext& context) {
   const auto params = context.params<Window::Params>();
   Signature signature = context.inputs[0];
   if (signature.x) signature.x->insert(signature.x->begin(), params.length);
-  if (signature.length) signature.length = std::max<std::int64_t>(0, *signature.length - params.length + 1);
+  if (signature.length) {
+    signature.length = *signature.length - params.length + 1;
+    if (*signature.length < 1) {
+      context.problem(fmt::format("a window of {} is longer than its stream, which has {} samples", params.length,
+                                  *context.inputs[0].length),
+                      "length");
+    }
+  }
   context.node.signatures = {signature};
 }
 

@@ -19,23 +19,19 @@ namespace {
   throw Error(Exit::kCheckpoint, fmt::format("cannot {} {}: {}", doing, path, std::generic_category().message(reason)));
 }
 
-void sync_folder_of(const std::string& path) {
-  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  const std::string folder = parent.empty() ? "." : parent.string();
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) fail("open", folder);
-  const bool synced = ::fsync(fd) == 0;
-  ::close(fd);
-  if (!synced) fail("write", folder);
-}
-
 }  // namespace
 
 void write_atomically(const std::string& path, std::span<const std::string_view> pieces) {
+  write_atomically(path, [&](OutputFile& file) {
+    for (const std::string_view piece : pieces) file.write(piece);
+  });
+}
+
+void write_atomically(const std::string& path, const std::function<void(OutputFile&)>& write) {
   const std::string temporary = path + ".tmp";
   try {
     OutputFile file(temporary);
-    for (const std::string_view piece : pieces) file.write(piece);
+    write(file);
     file.sync();
     file.close();
     if (std::rename(temporary.c_str(), path.c_str()) != 0) fail("rename to", path);
@@ -43,7 +39,18 @@ void write_atomically(const std::string& path, std::span<const std::string_view>
     ::unlink(temporary.c_str());
     throw;
   }
-  sync_folder_of(path);
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  sync_folder(parent.empty() ? "." : parent.string());
+}
+
+void sync_folder(const std::string& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) fail("open", folder);
+  const bool synced = ::fsync(fd) == 0;
+  const int reason = errno;
+  ::close(fd);
+  errno = reason;
+  if (!synced) fail("write", folder);
 }
 
 }  // namespace lanewise

@@ -11,16 +11,20 @@
 
 namespace lanewise {
 
+// Where a round stands in its step; a step of one round is both.
+struct RoundOfStep {
+  bool first = true, last = true;
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
-  virtual std::string name() const = 0;
-
-  // For every element of the parameter part: reduced = (1/N) · Σ_d bucket_d, N being the sum of all row weights in the
-  // tails; of the tail: Σ_d. The result is written to each domain's `reduced`. N = 0: the parameter part is zero.
-  // In `reference`, lanes are added in lane order in double, multiplied by 1/N in double, and rounded once, so the bits
-  // depend neither on threads nor on the placement of lanes. Returns N.
-  virtual double reduce(Replicas& replicas) = 0;
+  // One round of a step. For every element of the parameter part: reduced = (1/N) · Σ_rounds Σ_d bucket_d, N being the sum
+  // of all row weights in the tails; of the tail: Σ_rounds Σ_d. The result is written to each domain's `reduced`, the
+  // parameter part only in the step's last round. N = 0: the parameter part is zero.
+  // In `reference`, lanes are added in lane order in double and rounds in their order in double, multiplied by 1/N in double,
+  // and rounded once, so the bits depend neither on threads nor on the placement of lanes. Returns N so far.
+  virtual double reduce(Replicas& replicas, RoundOfStep round = {}) = 0;
 };
 
 // All lanes in this process.

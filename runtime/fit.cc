@@ -54,11 +54,13 @@ class Chain {
 
 }  // namespace
 
-void fit_normalizers(const Plan& train, const Services& services, Normalization& normalization) {
+void fit_normalizers(const Plan& train, const Services& services, Normalization& normalization,
+                     const std::function<void()>& look_up) {
   SourceRules rules = services.get<SourceRules>();
   rules.end_rule = "first";
   rules.passes = std::nullopt;
   rules.evaluating = false;
+  rules.record_every = 0;
   Services pass = services;
   pass.add(rules);
   pass.add(normalization);
@@ -66,10 +68,12 @@ void fit_normalizers(const Plan& train, const Services& services, Normalization&
     if (node.type->name != "normalize") continue;
     const auto params = read_checked<NormalizeParams>(node.params);
     if (params.mode != "fit") continue;
+    look_up();
     Chain chain(train, node, pass);
     Fitting fitting(params.target);
     std::int64_t left = params.fit_samples.value_or(-1);
     for (; left != 0; --left) {
+      if (left % 64 == 0) look_up();
       const std::optional<Sample> sample = chain.next();
       if (!sample) break;
       fitting.add(*sample);

@@ -10,7 +10,9 @@ void Ledger::close(const Plan& plan, const Flow& flow, const StreamTable& stream
   for (const int lane : plan.with_role(Role::kCompute)) {
     const int batch_edge = plan.nodes[lane].inputs[0];
     batches[batch_edge] = true;
-    for (const int input : plan.nodes[plan.edges[batch_edge].from].inputs) {
+    const int join = plan.edges[batch_edge].from;
+    const std::vector<int>& inputs = plan.nodes[join].inputs;
+    for (const int input : inputs) {
       std::vector<int> way = {input};
       while (!plan.nodes[plan.edges[way.back()].from].inputs.empty()) {
         way.push_back(plan.nodes[plan.edges[way.back()].from].inputs[0]);
@@ -18,6 +20,7 @@ void Ledger::close(const Plan& plan, const Flow& flow, const StreamTable& stream
       const int source = plan.edges[way.back()].from;
       const int stream = streams.index(plan.nodes[source].id);
       StreamAccount& account = accounts_[stream];
+      account.left += flow.node(join).held() / inputs.size();  // of a batch that was filling
       account.produced = report.edges[way.back()].put - (report.nodes[source].ended ? 1 : 0);  // the end is no sample
       for (const int edge : way) {
         stream_of[edge] = stream;
@@ -36,13 +39,6 @@ void Ledger::close(const Plan& plan, const Flow& flow, const StreamTable& stream
       for (const Tag& row : packet.get<Prediction>().batch->rows) leave(row);
     }
   });
-}
-
-void Ledger::take(const Scoreboard& board) {
-  for (std::size_t s = 0; s < accounts_.size(); ++s) {
-    accounts_[s].used += board.evaluated(static_cast<int>(s));
-    accounts_[s].fillers += board.fillers(static_cast<int>(s));
-  }
 }
 
 void Ledger::check(const StreamTable& streams) const {

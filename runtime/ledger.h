@@ -7,7 +7,6 @@
 
 #include "graph/flow.h"
 #include "graph/plan.h"
-#include "runtime/scoreboard.h"
 #include "runtime/services.h"
 #include "runtime/values.h"
 
@@ -28,8 +27,11 @@ class Ledger {
 
   void use(const Tag& row) { ++(row.filler ? accounts_[row.stream].fillers : accounts_[row.stream].used); }
   void leave(const Tag& row) { ++accounts_[row.stream].left; }
-  // An evaluation's rows.
-  void take(const Scoreboard& board);
+  // Rows of an evaluation: samples, and fillers.
+  void take(int stream, std::uint64_t samples, std::uint64_t fillers) {
+    accounts_[stream].used += samples;
+    accounts_[stream].fillers += fillers;
+  }
   std::uint64_t used(int stream) const { return accounts_[stream].used; }
 
   // Adds what the flow, at rest, counts and still holds.

@@ -21,10 +21,18 @@ void Model::bind(std::vector<at::Tensor> leaves) {
   leaves_ = std::move(leaves);
 }
 
-const std::vector<ModelType>& model_types() {
-  static const std::vector<ModelType> types = {linear_model(), mlp_model(), gru_model()};
+namespace {
+
+std::vector<ModelType>& table() {
+  static std::vector<ModelType> types = {linear_model(), mlp_model(), gru_model(), lstm_model()};
   return types;
 }
+
+}  // namespace
+
+const std::vector<ModelType>& model_types() { return table(); }
+
+void add_model_type(ModelType type) { table().push_back(std::move(type)); }
 
 const ModelType& model_type(const std::string& name) {
   for (const ModelType& type : model_types()) {
@@ -34,8 +42,9 @@ const ModelType& model_type(const std::string& name) {
 }
 
 void ModelSize::fields(Fields& f) {
-  f.add("inputs", &inputs, "values of a time step that the model takes; inferred from the samples").at_least(1);
-  f.add("outputs", &outputs, "values that the model gives; inferred from the target and the loss").at_least(1);
+  f.add("inputs", &inputs, "values of a time step that the model takes; inferred from the samples").between(1, kMostWidth);
+  f.add("outputs", &outputs, "values that the model gives; inferred from the target and the loss").between(1, kMostWidth);
+  f.add("init", &init, "a safetensors file with the initial weights, by their state-dict names; without it, they are random");
 }
 
 void ModelSize::check(const std::string& type, std::int64_t values_in, std::int64_t values_out) const {
@@ -50,6 +59,10 @@ void ModelSize::check(const std::string& type, std::int64_t values_in, std::int6
                                              "give what is needed",
                                              type, *outputs, values_out));
   }
+}
+
+void add_dropout(Fields& f, double* dropout, const std::string& help) {
+  f.add("dropout", dropout, help).at_least(0).below(1);
 }
 
 Shape output_shape(const nlohmann::json& params, const Shape& fallback) {

@@ -1,7 +1,7 @@
 // A Model is the function between a batch and its prediction, over parameters that it does not own.
 //
 // A lane has a Model of its own, bound to the lane's leaf tensors (runtime/replica.h). Row i of a prediction depends on
-// row i of the input alone.
+// row i of the input and of the state alone.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,13 +10,17 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "graph/registry.h"
 #include "graph/signature.h"
+#include "runtime/values.h"
 
 namespace lanewise {
+
+class Dropout;
 
 // One parameter: its state-dict name as PyTorch would name it, its shape, and its initial values, uniform in
 // [-bound, bound] as PyTorch's own layers have them.
@@ -24,6 +28,12 @@ struct ParameterSpec {
   std::string name;
   Shape shape;
   double bound = 0;
+};
+
+// What a forward goes by besides x and state.
+struct Pass {
+  const Dropout* dropout = nullptr;  // nullptr: no dropout, as in an evaluation
+  std::span<const Tag> rows;         // of x: k * n, time-major; may be empty where `dropout` is null
 };
 
 class Model {
@@ -36,8 +46,14 @@ class Model {
   // The tensors to compute with, in the order and shapes of parameters(). Kept by reference count.
   void bind(std::vector<at::Tensor> leaves);
 
-  // x [k, n, …sample] -> prediction [k, n, …output]. Requires bind().
-  virtual at::Tensor forward(const at::Tensor& x) const = 0;
+  // Values of recurrent state that a stream has; 0: what comes depends on no earlier sample, and `state` is not looked
+  // at.
+  virtual std::int64_t state_size() const { return 0; }
+
+  // x [k, n, …sample] -> prediction [k, n, …output]; state [n, state_size()] becomes the rows after the last of the k
+  // steps, as part of the autograd graph. One call with k steps computes what k calls with one step do. Requires
+  // bind().
+  virtual at::Tensor forward(const at::Tensor& x, at::Tensor& state, const Pass& pass) const = 0;
 
  protected:
   std::vector<ParameterSpec> parameters_;
@@ -50,20 +66,29 @@ struct ModelType : PartType {
   std::function<std::unique_ptr<Model>(const nlohmann::json& params, const Shape& input, const Shape& output)> make;
 };
 
-const std::vector<ModelType>& model_types();           // linear, mlp, gru
+const std::vector<ModelType>& model_types();           // linear, mlp, gru, lstm
 const ModelType& model_type(const std::string& name);  // Requires: it is in the table
+// Adds a type to the table. To be called before any pipeline is planned, and by one thread.
+void add_model_type(ModelType type);
 ModelType linear_model();
 ModelType mlp_model();
 ModelType gru_model();
+ModelType lstm_model();
 
-// The parameters that every model type has. Both are inferred from the samples when absent; given, they must agree.
+constexpr std::int64_t kMostWidth = 1 << 24;  // of any layer
+
+// The parameters that every model type has. Sizes are inferred from the samples when absent; given, they must agree.
 struct ModelSize {
   std::optional<std::int64_t> inputs, outputs;
+  Path init;  // a safetensors file with the initial weights; "": drawn from the run's seed
 
   void fields(Fields& f);
   // Throws Error(kPipeline) when the model called `type` would take or give another number of values.
   void check(const std::string& type, std::int64_t values_in, std::int64_t values_out) const;
 };
+
+// Adds the parameter "dropout": a probability below 1.
+void add_dropout(Fields& f, double* dropout, const std::string& help);
 
 // A model type that is told by a class M(const M::Params&, const Shape& input, const Shape& output) and its Params.
 template <class M>

@@ -3,89 +3,102 @@
 //   r = σ(Wir x + bir + Whr h + bhr)     z = σ(Wiz x + biz + Whz h + bhz)
 //   n = tanh(Win x + bin + r·(Whn h + bhn))     h' = (1 - z)·n + z·h     prediction = W h' + b
 //
-// The rows of the weights are in the order r, z, n. The state is zero at the start of each sample.
+// The rows of the weights are in the order r, z, n. The state is h of each layer.
 #include <ATen/ATen.h>
-#include <fmt/format.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/custom_function.h>
 
-#include "runtime/model.h"
-#include "runtime/values.h"
+#include "runtime/recurrent.h"
 
 namespace lanewise {
 namespace {
 
-class Gru final : public Model {
+using torch::autograd::AutogradContext;
+using Tensors = std::vector<at::Tensor>;
+
+// A layer over all time steps as one node of the autograd graph. Only what hangs on the step before is computed step by
+// step; the rest is done for all steps at once. Its gradients have no gradients of their own.
+struct GruLayer : torch::autograd::Function<GruLayer> {
+  // x [time, n, features], h0 [n, hidden] -> h after each step [time, n, hidden].
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& h0, const at::Tensor& w_ih,
+                            const at::Tensor& w_hh, const at::Tensor& b_ih, const at::Tensor& b_hh) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const std::int64_t times = x.size(0), n = x.size(1), hidden = h0.size(1);
+    const at::Tensor from_x = at::linear(x, w_ih, b_ih), w_hh_t = w_hh.t();
+    const at::Tensor gates = from_x + b_hh;  // becomes r, z, Whn h + bhn
+    gates.narrow(2, 2 * hidden, hidden).copy_(b_hh.narrow(0, 2 * hidden, hidden));
+    const at::Tensor fresh = at::empty({times, n, hidden}, x.options());  // n
+    const at::Tensor h = at::empty({times + 1, n, hidden}, x.options());
+    h.select(0, 0).copy_(h0);
+
+    const Tensors h_at = h.unbind(0), fresh_at = fresh.unbind(0), gates_at = gates.unbind(0),
+                  rz_at = gates.narrow(2, 0, 2 * hidden).unbind(0), r_at = gates.narrow(2, 0, hidden).unbind(0),
+                  z_at = gates.narrow(2, hidden, hidden).unbind(0),
+                  hn_at = gates.narrow(2, 2 * hidden, hidden).unbind(0),
+                  xn_at = from_x.narrow(2, 2 * hidden, hidden).unbind(0);
+    for (std::int64_t t = 0; t < times; ++t) {
+      gates_at[t].addmm_(h_at[t], w_hh_t);
+      rz_at[t].sigmoid_();
+      at::Tensor n_t = fresh_at[t], h_t = h_at[t + 1];
+      at::addcmul_out(n_t, xn_at[t], r_at[t], hn_at[t]).tanh_();
+      at::lerp_out(h_t, n_t, h_at[t], z_at[t]);
+    }
+    context->save_for_backward({x, w_ih, w_hh, gates, fresh, h});
+    return h.narrow(0, 1, times);
+  }
+
+  static Tensors backward(AutogradContext* context, const Tensors& gradients) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const Tensors saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &w_ih = saved[1], &w_hh = saved[2], &fresh = saved[4];
+    const Tensors gates = saved[3].chunk(3, 2);
+    const at::Tensor &r = gates[0], &z = gates[1], &hn = gates[2];
+    const std::int64_t times = x.size(0), n = x.size(1), hidden = z.size(2);
+    const at::Tensor h = saved[5].narrow(0, 0, times);  // before each step
+    // The derivatives of h' by the arguments of tanh and of both σ, and by Whn h + bhn.
+    const at::Tensor by_n = (1 - z) * (1 - fresh * fresh);
+    const at::Tensor by_gates = at::stack({by_n * hn * r * (1 - r), (h - fresh) * z * (1 - z), by_n * r}, 2);
+
+    const at::Tensor d_gates = at::empty({times, n, 3, hidden}, x.options());
+    const at::Tensor d_h = at::cat({at::zeros({1, n, hidden}, x.options()), gradients[0]});  // [0] is that of h0
+    const Tensors d_h_at = d_h.unbind(0), d_h_wide_at = d_h.unsqueeze(2).unbind(0), d_gates_at = d_gates.unbind(0),
+                  d_gates_flat_at = d_gates.view({times, n, 3 * hidden}).unbind(0), by_gates_at = by_gates.unbind(0),
+                  z_at = z.unbind(0);
+    for (std::int64_t t = times - 1; t >= 0; --t) {
+      at::Tensor d_gates_t = d_gates_at[t];
+      at::mul_out(d_gates_t, by_gates_at[t], d_h_wide_at[t + 1]);
+      d_h_at[t].addcmul_(d_h_at[t + 1], z_at[t]).addmm_(d_gates_flat_at[t], w_hh);
+    }
+    const at::Tensor d_hh = d_gates.view({times, n, 3 * hidden}), d_ih = d_hh.clone();
+    at::Tensor d_n = d_ih.narrow(2, 2 * hidden, hidden);
+    at::mul_out(d_n, by_n, d_h.narrow(0, 1, times));
+    auto [d_w_ih, d_w_hh, d_b_ih, d_b_hh] = leaf_gradients(d_ih, d_hh, x, h);
+    return {context->needs_input_grad(0) ? at::matmul(d_ih, w_ih) : at::Tensor(),
+            d_h.select(0, 0),
+            d_w_ih,
+            d_w_hh,
+            d_b_ih,
+            d_b_hh};
+  }
+};
+
+class Gru final : public Recurrent {
  public:
-  struct Params {
-    std::int64_t hidden = 32, layers = 1;
-    ModelSize size;
-
-    void fields(Fields& f) {
-      f.add("hidden", &hidden, "width of the recurrent state").at_least(1);
-      f.add("layers", &layers, "recurrent layers, one on top of the other").at_least(1);
-      size.fields(f);
-    }
-  };
-
-  Gru(const Params& params, const Shape& input, const Shape& output) : hidden_(params.hidden), output_(output) {
-    if (input.empty() || input.size() > 2) {
-      throw Error(Exit::kPipeline,
-                  fmt::format("gru takes samples x [time, features] or [features], not {}", to_string(input)));
-    }
-    params.size.check("gru", input.back(), element_count(output));
-    const double bound = 1 / std::sqrt(static_cast<double>(hidden_));
-    std::int64_t in = input.back();
-    for (std::int64_t layer = 0; layer < params.layers; ++layer) {
-      parameters_.push_back({fmt::format("rnn.weight_ih_l{}", layer), {3 * hidden_, in}, bound});
-      parameters_.push_back({fmt::format("rnn.weight_hh_l{}", layer), {3 * hidden_, hidden_}, bound});
-      parameters_.push_back({fmt::format("rnn.bias_ih_l{}", layer), {3 * hidden_}, bound});
-      parameters_.push_back({fmt::format("rnn.bias_hh_l{}", layer), {3 * hidden_}, bound});
-      in = hidden_;
-    }
-    parameters_.push_back({"head.weight", {element_count(output), hidden_}, bound});
-    parameters_.push_back({"head.bias", {element_count(output)}, bound});
-  }
-
-  at::Tensor forward(const at::Tensor& x) const override {
-    Shape shape = {x.size(0), x.size(1)};
-    shape.insert(shape.end(), output_.begin(), output_.end());
-    const std::int64_t rows = shape[0] * shape[1], times = x.dim() == 4 ? x.size(2) : 1;
-    // Time first, so that what one step needs lies together.
-    at::Tensor sequence = x.reshape({rows, times, -1}).transpose(0, 1).contiguous();
-    const std::size_t head = leaves_.size() - 2;
-    std::vector<at::Tensor> states;
-    for (std::size_t first = 0; first < head; first += 4) {
-      states = layer(sequence, std::span(leaves_).subspan(first, 4));
-      if (first + 4 < head) sequence = at::stack(states);
-    }
-    return at::linear(states.back(), leaves_[head], leaves_[head + 1]).view(shape);
-  }
+  Gru(const Params& params, const Shape& input, const Shape& output)
+      : Recurrent("gru", /*gates=*/3, /*parts=*/1, params, input, output) {}
 
  private:
-  // sequence [time, rows, features] -> the state [rows, hidden] after each time step.
-  std::vector<at::Tensor> layer(const at::Tensor& sequence, std::span<const at::Tensor> leaves) const {
-    const std::vector<at::Tensor> from_x =
-        at::linear(sequence, leaves[0], leaves[2]).split_with_sizes({2 * hidden_, hidden_}, 2);
-    const std::vector<at::Tensor> gates_x = from_x[0].unbind(0), new_x = from_x[1].unbind(0);
-    at::Tensor h = at::zeros({sequence.size(1), hidden_}, sequence.options());
-    std::vector<at::Tensor> states;
-    for (std::size_t t = 0; t < gates_x.size(); ++t) {
-      const std::vector<at::Tensor> from_h =
-          at::linear(h, leaves[1], leaves[3]).split_with_sizes({2 * hidden_, hidden_}, 1);
-      const std::vector<at::Tensor> gates = at::sigmoid(gates_x[t] + from_h[0]).chunk(2, 1);  // r, z
-      h = at::lerp(at::tanh(at::addcmul(new_x[t], gates[0], from_h[1])), h, gates[1]);
-      states.push_back(h);
-    }
-    return states;
+  at::Tensor layer(const at::Tensor& x, std::span<const at::Tensor, 4> leaves, at::Tensor& state) const override {
+    const at::Tensor h = GruLayer::apply(x, state, leaves[0], leaves[1], leaves[2], leaves[3]);
+    state = h.select(0, h.size(0) - 1);
+    return h;
   }
-
-  const std::int64_t hidden_;
-  const Shape output_;
 };
 
 }  // namespace
 
 ModelType gru_model() {
-  return make_model_type<Gru>("gru", "recurrent layers over the time steps of a sample, and a linear head");
+  return make_model_type<Gru>("gru", "recurrent layers over the time steps of a stream, and a linear head");
 }
 
 }  // namespace lanewise

@@ -22,7 +22,7 @@ class Linear final : public Model {
     parameters_ = {{"weight", {out, in}, bound}, {"bias", {out}, bound}};
   }
 
-  at::Tensor forward(const at::Tensor& x) const override {
+  at::Tensor forward(const at::Tensor& x, at::Tensor&, const Pass&) const override {
     Shape shape = {x.size(0), x.size(1)};
     shape.insert(shape.end(), output_.begin(), output_.end());
     return at::linear(x.reshape({shape[0] * shape[1], -1}), leaves_[0], leaves_[1]).view(shape);

@@ -17,6 +17,10 @@ class Sgd final : public FlatOptimizer {
     at::_fused_sgd_({weights}, {gradient}, momentum_, params_.weight_decay.value_or(0), params_.momentum, lr,
                     /*dampening=*/0, params_.nesterov, /*maximize=*/false, /*is_first_step=*/false);
   }
+  std::vector<NamedTensor> state() const override {
+    if (momentum_.empty()) return {};
+    return {{"momentum", momentum_[0]}};
+  }
 
  private:
   const OptimizerParams params_;
@@ -41,6 +45,7 @@ class Adam final : public FlatOptimizer {
           params_.weight_decay.value_or(decoupled_ ? 0.01 : 0), params_.eps, /*amsgrad=*/false, /*maximize=*/false, {},
           {});
   }
+  std::vector<NamedTensor> state() const override { return {{"exp_avg", m_}, {"exp_avg_sq", v_}, {"step", step_}}; }
 
  private:
   using Fused = void (*)(at::TensorList, at::TensorList, at::TensorList, at::TensorList, at::TensorList, at::TensorList,
@@ -62,6 +67,7 @@ void OptimizerParams::fields(Fields& f) {
   f.add("eps", &eps, "keeps adam's and adamw's divisor from zero").above(0);
   f.add("weight_decay", &weight_decay, "pull towards zero; 0.01 for adamw and 0 for the others when absent")
       .at_least(0);
+  schedule.fields(f);
   if (betas.size() != 2 || betas[0] == 1 || betas[1] == 1) f.problem("betas", "betas takes two numbers below 1");
   if (nesterov && momentum == 0) f.problem("nesterov", "nesterov needs a momentum above 0");
 }
@@ -70,6 +76,31 @@ std::unique_ptr<FlatOptimizer> make_flat_optimizer(const OptimizerParams& params
   if (params.name == "sgd") return std::make_unique<Sgd>(params, weights);
   if (params.name == "adam" || params.name == "adamw") return std::make_unique<Adam>(params, weights);
   throw Error(Exit::kInternal, "no optimizer " + params.name);
+}
+
+Optimizers::Optimizers(const OptimizerParams& params, Replicas& replicas) : replicas_(replicas) {
+  for (int d = 0; d < replicas.domain_count(); ++d) domains_.push_back(make_flat_optimizer(params, replicas.weights(d)));
+}
+
+void Optimizers::step(double lr) {
+  const std::int64_t n = replicas_.layout().parameters;
+  for (int d = 0; d < replicas_.domain_count(); ++d) {
+    domains_[d]->step(replicas_.weights(d), replicas_.reduced(d).narrow(0, 0, n), lr);
+    replicas_.mark_changed(d);
+  }
+}
+
+void Optimizers::restore(const std::function<const at::Tensor*(const std::string& name)>& find) {
+  for (const std::unique_ptr<FlatOptimizer>& domain : domains_) {
+    for (NamedTensor& own : domain->state()) {
+      const at::Tensor* const saved = find(own.name);
+      if (saved == nullptr || saved->sizes() != own.tensor.sizes() || saved->scalar_type() != own.tensor.scalar_type()) {
+        throw Error(Exit::kCheckpoint, fmt::format("the checkpoint has no optimizer state \"{}\" of this shape; the optimizer "
+                                                   "that wrote it was another one", own.name));
+      }
+      own.tensor.copy_(*saved);
+    }
+  }
 }
 
 }  // namespace lanewise

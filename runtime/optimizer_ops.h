@@ -9,6 +9,9 @@
 #include <vector>
 
 #include "graph/fields.h"
+#include "runtime/replica.h"
+#include "runtime/safetensors.h"
+#include "runtime/schedule.h"
 
 namespace lanewise {
 
@@ -20,6 +23,7 @@ struct OptimizerParams {
   std::vector<double> betas = {0.9, 0.999};
   double eps = 1e-8;
   std::optional<double> weight_decay;  // absent: 0.01 for adamw, else 0
+  Schedule schedule;
 
   void fields(Fields& f);
 };
@@ -33,9 +37,29 @@ class FlatOptimizer {
   // Autograd does not see the change: Replicas::mark_changed() is to follow. Where weight and gradient are zero, as in
   // the padding between parameters, weights stay zero.
   virtual void step(at::Tensor& weights, const at::Tensor& gradient, double lr) = 0;
+
+  // What it keeps between steps, by name; the tensors are its own, so that writing to them restores.
+  virtual std::vector<NamedTensor> state() const = 0;
 };
 
 // For weights like these, which are only looked at.
 std::unique_ptr<FlatOptimizer> make_flat_optimizer(const OptimizerParams& params, const at::Tensor& weights);
+
+// The optimizers of all memory domains of a run, which take every step alike. Used by one thread at a time.
+class Optimizers {
+ public:
+  Optimizers(const OptimizerParams& params, Replicas& replicas);
+
+  // Steps every domain by its reduced gradient, and tells autograd.
+  void step(double lr);
+  // Of the first domain; the others hold the same.
+  std::vector<NamedTensor> state() const { return domains_.front()->state(); }
+  // Throws Error(kCheckpoint) where `find` has no tensor of that name and shape.
+  void restore(const std::function<const at::Tensor*(const std::string& name)>& find);
+
+ private:
+  Replicas& replicas_;
+  std::vector<std::unique_ptr<FlatOptimizer>> domains_;
+};
 
 }  // namespace lanewise

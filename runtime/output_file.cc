@@ -21,9 +21,18 @@ constexpr std::size_t kBuffer = 1 << 16;
 
 }  // namespace
 
-OutputFile::OutputFile(const std::string& path)
-    : path_(path), file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+OutputFile::OutputFile(const std::string& path, std::optional<std::uint64_t> keep)
+    : path_(path), file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (keep ? 0 : O_TRUNC), 0666)) {
   if (file_ < 0) fail("create", path_);
+  if (!keep) return;
+  bytes_ = *keep;
+  const off_t end = ::lseek(file_, 0, SEEK_END);
+  if (end < 0) fail("go on with", path_);
+  if (static_cast<std::uint64_t>(end) < bytes_) {
+    throw Error(Exit::kCheckpoint, fmt::format("{} has {} bytes, where the checkpoint knows of {}: it was changed since", path_,
+                                               end, bytes_));
+  }
+  cut(bytes_);
 }
 
 OutputFile::~OutputFile() {
@@ -32,13 +41,20 @@ OutputFile::~OutputFile() {
 
 void OutputFile::write(std::string_view text) {
   if (text.empty()) return;
-  empty_ = false;
+  bytes_ += text.size();
   if (text.size() >= kBuffer) {
     flush();
     return write_through(text);
   }
   buffer_ += text;
   if (buffer_.size() >= kBuffer) flush();
+}
+
+void OutputFile::cut(std::uint64_t bytes) {
+  flush();
+  const auto at = static_cast<off_t>(bytes);
+  if (::ftruncate(file_, at) != 0 || ::lseek(file_, at, SEEK_SET) != at) fail("cut", path_);
+  bytes_ = bytes;
 }
 
 void OutputFile::flush() {

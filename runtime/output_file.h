@@ -1,6 +1,8 @@
 // A file being written: every write is checked, and an error names the file and the system's reason.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -9,13 +11,17 @@ namespace lanewise {
 // Buffered; used by one thread at a time. Throws Error(kCheckpoint) when the file cannot be made or written.
 class OutputFile {
  public:
-  explicit OutputFile(const std::string& path);
+  // `keep`: goes on behind the first so many bytes of the file that is there, which must have them; else a new file.
+  explicit OutputFile(const std::string& path, std::optional<std::uint64_t> keep = std::nullopt);
   ~OutputFile();  // closes without a word: call close() where success matters
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
   void write(std::string_view text);
-  bool empty() const { return empty_; }  // nothing was written yet
+  bool empty() const { return bytes_ == 0; }  // nothing was written yet
+  std::uint64_t bytes() const { return bytes_; }  // kept and written, what is buffered included
+  // Takes back what was written behind the first `bytes`. Requires: there are as many.
+  void cut(std::uint64_t bytes);
   // Hands what is buffered to the system.
   void flush();
   // Returns when all is on the disk. Includes flush().
@@ -28,7 +34,7 @@ class OutputFile {
   const std::string path_;
   std::string buffer_;
   int file_ = -1;
-  bool empty_ = true;
+  std::uint64_t bytes_ = 0;
 };
 
 }  // namespace lanewise

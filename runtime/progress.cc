@@ -1,11 +1,11 @@
 #include "runtime/progress.h"
 
-#include <cstdio>
-
 namespace lanewise {
 namespace {
 
 constexpr double kTerminalPeriod = 0.25, kPlainPeriod = 5;  // seconds
+constexpr double kCentury = 100 * 365.25 * 86400;           // seconds
+constexpr double kPatience = 3;  // seconds after a signal without a step, before sources that wait are given up
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -14,6 +14,7 @@ double now() {
 }  // namespace
 
 std::string duration_text(double seconds) {
+  if (seconds > kCentury) return "more than 100 years";
   const auto s = static_cast<std::int64_t>(std::max(0.0, std::ceil(seconds)));
   if (s < 60) return fmt::format("{} s", s);
   if (s < 3600) return fmt::format("{} min {} s", s / 60, s % 60);
@@ -40,24 +41,21 @@ void Progress::say(const std::string& text) {
   options_.say(text);
 }
 
-void Progress::watch(const Plan& plan, const Flow& flow) {
+void Progress::watch(const Plan& plan, Flow* flow) {
   const std::lock_guard lock(mutex_);
   plan_ = &plan;
-  flow_ = &flow;
+  flow_ = flow;
   watched_.assign(plan.nodes.size(), Watched{.since = now()});
-}
-
-void Progress::unwatch() {
-  const std::lock_guard lock(mutex_);
-  plan_ = nullptr;
-  flow_ = nullptr;
 }
 
 void Progress::loop() {
   std::unique_lock lock(mutex_);
   const auto period = std::chrono::duration<double>(std::min(kTerminalPeriod, options_.stall_s / 4));
   while (!wake_.wait_for(lock, period, [this] { return stop_; })) {
-    if (flow_ != nullptr) tick();
+    if (options_.status_wanted()) tell_status();
+    if (flow_ == nullptr) continue;
+    tick();
+    if (options_.signal() != 0) free_if_stuck();
   }
 }
 
@@ -71,6 +69,40 @@ void Progress::tick() {
     told_ = now();
     options_.say(line(report));
   }
+}
+
+// Where the run stands: the step, what each node waits for, and what lies on the edges.
+void Progress::tell_status() {
+  if (drawn_) draw("");
+  const ProgressState state = options_.state();
+  std::string text = fmt::format("status: step {}, {} samples, loss {}", state.step, state.samples,
+                                 state.loss ? fmt::format("{:.6g}", *state.loss) : "none");
+  if (flow_ == nullptr) return options_.say(text + "; between two flows");
+  const FlowReport report = flow_->report();
+  text += plan_->evaluating ? "; evaluating" : "; training";
+  for (const EdgeReport& e : report.edges) {
+    text += fmt::format("\n  {} -> {}: {} of {} packets, {} so far", e.from, e.to, e.left, e.capacity, e.put);
+  }
+  for (const std::string& waiting : flow_->waiting()) text += "\n  " + waiting;
+  options_.say(text);
+}
+
+// A step that has begun is finished, however long it takes; but a source may wait for ever.
+void Progress::free_if_stuck() {
+  const double t = now();
+  if (const std::uint64_t step = options_.state().step; moved_ == 0 || step != moved_step_) {
+    moved_ = t;
+    moved_step_ = step;
+  }
+  if (t - moved_ < kPatience) return;
+  std::string waiting;
+  for (const std::string& one : flow_->firing()) {
+    const PlanNode* const node = plan_->find(one);
+    if (!node->type->may_wait) return;  // it is at work
+    waiting += (waiting.empty() ? "" : ", ") + one;
+  }
+  if (waiting.empty()) return;
+  flow_->cancel(Exit::kStopped, fmt::format("stopped after step {}, while {} had nothing to give", moved_step_, waiting));
 }
 
 void Progress::name_silent_sources(const FlowReport& report) {
@@ -90,7 +122,7 @@ void Progress::name_silent_sources(const FlowReport& report) {
       watched.named = true;
       if (drawn_) draw("");
       options_.say(fmt::format("note: {} has given nothing for {} (after {} samples); the run waits for it", node.id,
-                               duration_text(options_.stall_s), watched.fired));
+                               duration_text(t - watched.since), watched.fired));
     }
   }
 }
@@ -101,10 +133,12 @@ std::string Progress::line(const FlowReport& report) const {
   std::string text = fmt::format("step {}", state.step);
   if (state.steps_expected) text += fmt::format("/{:.0f}", *state.steps_expected);
   text += state.loss ? fmt::format("  loss {:.4g}", *state.loss) : "  loss none";
-  text += fmt::format("  {:.0f} samples/s", static_cast<double>(state.samples) / seconds);
+  // What a run that was resumed had done before is not counted, and may not be known yet.
+  const auto samples = static_cast<double>(state.samples - std::min(state.samples, state.samples_before));
+  text += fmt::format("  {:.0f} samples/s", seconds > 0 ? samples / seconds : 0);
   double left = -1;
-  if (state.steps_expected && state.step > 0) {
-    left = (*state.steps_expected - static_cast<double>(state.step)) * seconds / static_cast<double>(state.step);
+  if (state.steps_expected && state.step > state.step_before) {
+    left = (*state.steps_expected - static_cast<double>(state.step)) * seconds / static_cast<double>(state.step - state.step_before);
   }
   if (state.seconds_expected && (left < 0 || *state.seconds_expected - seconds < left)) left = *state.seconds_expected - seconds;
   if (left >= 0) text += fmt::format("  {} left", duration_text(left));
@@ -116,8 +150,7 @@ std::string Progress::line(const FlowReport& report) const {
 }
 
 void Progress::draw(const std::string& text) {
-  fmt::print(stderr, "\r\033[K{}", text);
-  std::fflush(stderr);
+  options_.draw("\r\033[K" + text);
   drawn_ = !text.empty();
 }
 

@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "graph/sha256.h"
 #include "runtime/random.h"
 #include "runtime/values.h"
@@ -78,6 +80,18 @@ Replicas::Replicas(const std::function<std::unique_ptr<Model>()>& make_model, co
 }
 
 void Replicas::mark_changed(int domain) { domains_[domain].weights.unsafeGetTensorImpl()->bump_version(); }
+
+void Replicas::verify() const {
+  for (std::size_t d = 1; d < domains_.size(); ++d) {
+    for (std::size_t i = 0; i < specs().size(); ++i) {
+      const at::Tensor first = part(domains_[0].weights, layout_, specs()[i], i);
+      const at::Tensor other = part(domains_[d].weights, layout_, specs()[i], i);
+      if (std::memcmp(first.const_data_ptr(), other.const_data_ptr(), first.nbytes()) == 0) continue;
+      throw Error(Exit::kDevice, fmt::format("the copies of the weights have come apart: {} of memory domain {} differs from that "
+                                             "of domain 0; a device or its memory has failed", specs()[i].name, d));
+    }
+  }
+}
 
 at::Tensor Replicas::parameter(int i) const { return part(domains_[0].weights, layout_, specs()[i], i); }
 

@@ -76,6 +76,9 @@ class Replicas {
   // backward through a forward from before then raises.
   void mark_changed(int domain);
 
+  // Compares the domains' weights, which are to be equal bit for bit. Throws Error(kDevice) naming the first tensor that is not.
+  void verify() const;
+
   // Parameter i of domain 0, a view.
   at::Tensor parameter(int i) const;
   // SHA-256 over the parameters' raw bytes in state-dict order, hex, of a domain.

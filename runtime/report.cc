@@ -43,11 +43,18 @@ std::string metrics_line(const StepRecord& record) {
   return out;
 }
 
-nlohmann::ordered_json manifest(const Plan& train, const Plan* evaluate, const std::vector<std::string>& overrides, int threads) {
-  return {{"format", 1},
+nlohmann::ordered_json manifest(const Plans& plans, int threads) {
+  const Plan& train = plans.train;
+  nlohmann::ordered_json overrides = nlohmann::ordered_json::array(), source = nlohmann::ordered_json::array();
+  for (const Override& change : plans.source.overrides) {
+    const char* const option = change.kind == Override::Kind::kSet ? "--set" : "--swap";
+    overrides.push_back(fmt::format("{} {}", option, change.text));
+    source.push_back({{"option", option}, {"text", change.text}, {"folder", change.folder}});
+  }
+  return {{"format", 2},
           {"name", train.name},
           {"digest", train.digest},
-          {"evaluate_digest", evaluate != nullptr ? nlohmann::ordered_json(evaluate->digest) : nullptr},
+          {"evaluate_digest", plans.evaluate ? nlohmann::ordered_json(plans.evaluate->digest) : nullptr},
           {"overrides", overrides},
           {"seed", train.run.seed},
           {"threads", threads},
@@ -56,7 +63,32 @@ nlohmann::ordered_json manifest(const Plan& train, const Plan* evaluate, const s
           {"weights", train.run.weights},
           {"on_end", train.end_rule},
           {"versions", {{"lanewise", LANEWISE_VERSION}, {"libtorch", TORCH_VERSION}, {"onetbb", TBB_runtime_version()}}},
-          {"pipeline", train.expanded}};
+          {"pipeline", train.expanded},
+          {"source", {{"file", plans.source.file}, {"text", plans.source.text}, {"overrides", source}}}};
+}
+
+PlanSource plan_source(const nlohmann::json& manifest, const std::string& path) {
+  try {
+    const nlohmann::json& saved = manifest.at("source");
+    PlanSource source{.text = saved.at("text"), .file = saved.at("file"), .overrides = {}};
+    for (const nlohmann::json& change : saved.at("overrides")) {
+      const bool set = change.at("option") == "--set";
+      source.overrides.push_back({set ? Override::Kind::kSet : Override::Kind::kSwap, change.at("text"), change.at("folder")});
+    }
+    return source;
+  } catch (const nlohmann::json::exception&) {
+    throw Error(Exit::kCheckpoint, fmt::format("{} is not the manifest of a run that this version can go on with", path));
+  }
+}
+
+std::string evaluation_text(const nlohmann::ordered_json& evaluation) {
+  const auto text = [](const nlohmann::ordered_json& value) {
+    return value.is_null() ? "none" : fmt::format("{:.4f}", value.get<double>());
+  };
+  const nlohmann::ordered_json& baselines = evaluation.at("baselines");
+  return fmt::format("loss {}, mse {} (last value {}, training mean {}), {} targets", text(evaluation.at("loss")),
+                     text(evaluation.at("mse")), text(baselines.at("last")), text(baselines.at("mean")),
+                     evaluation.at("n").get<double>());
 }
 
 nlohmann::ordered_json edges_json(const FlowReport& report) {

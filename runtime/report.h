@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "graph/flow.h"
-#include "graph/plan.h"
+#include "graph/spec.h"
 #include "runtime/ledger.h"
 #include "runtime/values.h"
 
@@ -16,8 +16,13 @@ namespace lanewise {
 // two equal runs leave equal files. Numbers are the shortest that read back the same.
 std::string metrics_line(const StepRecord& record);
 
-// What a run is, written before its first step.
-nlohmann::ordered_json manifest(const Plan& train, const Plan* evaluate, const std::vector<std::string>& overrides, int threads);
+// What a run is, written before its first step: the expanded pipeline, and what it can be planned again from.
+nlohmann::ordered_json manifest(const Plans& plans, int threads);
+// What a manifest was made from. Throws Error(kCheckpoint) naming `path` when it is none of a run.
+PlanSource plan_source(const nlohmann::json& manifest, const std::string& path);
+
+// "loss 0.55, mse 0.55 (last value 0.90, training mean 0.63), 963 targets", of what an evaluation gave.
+std::string evaluation_text(const nlohmann::ordered_json& evaluation);
 
 nlohmann::ordered_json edges_json(const FlowReport& report);
 nlohmann::ordered_json nodes_json(const FlowReport& report);

@@ -1,7 +1,12 @@
 #include "runtime/run_directory.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <array>
+#include <cerrno>
 #include <filesystem>
+#include <system_error>
 
 #include "graph/error.h"
 #include "runtime/atomic_file.h"
@@ -15,21 +20,23 @@ constexpr std::string_view kOwn[] = {"manifest.json", "metrics.jsonl",  "timings
 
 }  // namespace
 
-RunDirectory::RunDirectory(const std::string& path, std::function<void(const std::string&)> say)
-    : path_(path), say_(std::move(say)) {
+RunDirectory::RunDirectory(const std::string& path, std::function<void(const std::string&)> say, Lengths kept)
+    : path_(path), say_(std::move(say)), kept_(std::move(kept)) {
   if (path_.empty()) return;
-  std::error_code error;
-  std::filesystem::create_directories(path_, error);
-  if (error) {
-    throw Error(Exit::kCheckpoint, fmt::format("cannot make the run directory {}: {}; choose another with --out", path_, error.message()));
+  for (const auto& [file, bytes] : kept_) open(file);
+}
+
+OutputFile& RunDirectory::open(const std::string& file) {
+  std::unique_ptr<OutputFile>& entry = files_[file];
+  if (entry == nullptr) {
+    const auto kept = kept_.find(file);
+    entry = std::make_unique<OutputFile>(path_ + "/" + file, kept == kept_.end() ? std::nullopt : std::optional(kept->second));
   }
+  return *entry;
 }
 
 void RunDirectory::append(const std::string& file, std::string_view text) {
-  if (path_.empty()) return;
-  std::unique_ptr<OutputFile>& open = files_[file];
-  if (open == nullptr) open = std::make_unique<OutputFile>(path_ + "/" + file);
-  open->write(text);
+  if (!path_.empty()) open(file).write(text);
 }
 
 void RunDirectory::write(const std::string& file, std::string_view text) const {
@@ -46,13 +53,36 @@ OutputFile* RunDirectory::tap(const std::string& node_id, const std::string& fil
                                              owner->second, node_id, file));
   }
   if (path_.empty()) return nullptr;
-  std::unique_ptr<OutputFile>& open = files_[file];
-  if (open == nullptr) open = std::make_unique<OutputFile>(path_ + "/" + file);
-  return open.get();
+  return &open(file);
 }
 
-void RunDirectory::flush() {
-  for (auto& [name, file] : files_) file->flush();
+RunDirectory::Lengths RunDirectory::flush() {
+  Lengths lengths;
+  for (auto& [name, file] : files_) {
+    file->flush();
+    lengths[name] = file->bytes();
+  }
+  return lengths;
+}
+
+void RunDirectory::cut(const Lengths& lengths) {
+  for (auto& [name, file] : files_) {
+    const auto length = lengths.find(name);
+    file->cut(length == lengths.end() ? 0 : length->second);
+  }
+}
+
+void RunDirectory::sync(const Lengths& files) const {
+  for (const auto& [name, bytes] : files) {
+    const std::string path = path_ + "/" + name;
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const bool synced = file >= 0 && ::fsync(file) == 0;
+    const int reason = errno;
+    if (file >= 0) ::close(file);
+    if (!synced) {
+      throw Error(Exit::kCheckpoint, fmt::format("cannot write {}: {}", path, std::generic_category().message(reason)));
+    }
+  }
 }
 
 void RunDirectory::close() {

@@ -15,8 +15,13 @@ namespace lanewise {
 
 class RunDirectory {
  public:
-  // Makes the directory, "" for none: then nothing is written. `say` takes lines for the user.
-  RunDirectory(const std::string& path, std::function<void(const std::string&)> say);
+  // Bytes of each file that grows with the run.
+  using Lengths = std::map<std::string, std::uint64_t>;
+
+  // `path`: a directory that is there, "" for none: then nothing is written. `say` takes lines for the user. A resumed run goes on behind
+  // what the files had when the checkpoint was taken, `kept`; what came after is cut, and a file that is not among them begins
+  // anew.
+  RunDirectory(const std::string& path, std::function<void(const std::string&)> say, Lengths kept = {});
 
   const std::string& path() const { return path_; }
   std::atomic<std::uint64_t> step{0};  // steps applied so far
@@ -32,13 +37,20 @@ class RunDirectory {
   // evaluation. Null: nothing is written. Throws Error(kPipeline) for a name that is no plain file name or is taken.
   OutputFile* tap(const std::string& node_id, const std::string& file);
 
-  // Writes what is buffered; a reader then sees whole lines.
-  void flush();
+  // Writes what is buffered, so that a reader sees whole lines; the length of each file then.
+  Lengths flush();
+  // Takes back what was written since flush() returned these lengths.
+  void cut(const Lengths& lengths);
+  // Returns when these files are on the disk. From any thread.
+  void sync(const Lengths& files) const;
   void close();
 
  private:
   const std::string path_;
   const std::function<void(const std::string&)> say_;
+  OutputFile& open(const std::string& file);
+
+  const Lengths kept_;
   std::map<std::string, std::unique_ptr<OutputFile>> files_;
   std::map<std::string, std::string> owners_;  // file -> node id
 };

@@ -10,20 +10,20 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "runtime/evaluation.h"
 #include "runtime/services.h"
 #include "runtime/target_means.h"
 #include "runtime/values.h"
 
 namespace lanewise {
 
-class Scoreboard {
+class Scoreboard final : public PredictionSink {
  public:
   Scoreboard(const StreamTable& streams, const Units& units, const TargetMeans& means, std::function<bool()> stop_wanted);
 
-  // Adds the rows of weight above 0. `counts` false: every stream has ended, and the rows are only seen. Called by one thread
-  // at a time, always in the same order, so that sums are the same bits at every evaluation.
-  void add(const Prediction& prediction, bool counts);
-  bool stop_wanted() const { return stop_wanted_(); }
+  // Adds the rows of weight above 0, always in the same order, so that sums are the same bits at every evaluation.
+  void add(const Prediction& prediction, bool counts) override;
+  bool stop_wanted() const override { return stop_wanted_(); }
 
   // {loss, mse, n, baselines: {last, mean}, raw: {mse, last, mean}, streams: {id: {…}}}; mse and what follows from it are
   // null where targets are class numbers, everything where n is 0.

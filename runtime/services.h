@@ -36,9 +36,10 @@ class StreamTable {
 // What a source needs to know of the run.
 struct SourceRules {
   at::ScalarType dtype = at::kFloat;
-  std::string end_rule = "first";                // first, restart, mask
-  std::optional<std::int64_t> passes;            // with restart: a sample of a later run is `ended`
-  bool evaluating = false;                       // samples carry `known`
+  std::string end_rule = "first";      // first, restart, mask, error: of sources that have none of their own
+  std::optional<std::int64_t> passes;  // a restarted stream's sample of a later run is `ended`
+  bool evaluating = false;             // samples carry `known`, and a source's own end rule is of no account
+  std::uint64_t record_every = 0;      // every so many samples carry a record of the chain; 0: none
 };
 
 // Per stream and column of the last axis: value seen by the model = (value - mean) / scale.
@@ -64,7 +65,6 @@ class Units {
   at::Tensor original(int stream, const at::Tensor& y) const;
   bool normalized(int stream) const { return !scale_[stream].empty(); }
   std::span<const double> scale(int stream) const { return scale_[stream]; }  // empty: 1 everywhere
-  std::span<const double> mean(int stream) const { return mean_[stream]; }    // empty: 0 everywhere
 
  private:
   std::vector<std::vector<double>> scale_, mean_;
@@ -78,10 +78,12 @@ class RunControl {
 
   // A lane asks before each backward whether it shall vote to stop after this round (signal, minutes).
   virtual bool stop_wanted() const = 0;
-  // Called by the optimizer node, in step order, after the step was applied in every domain.
-  virtual Next after_step(std::shared_ptr<const StepRecord> record, const Reduced& reduced) = 0;
-  // A round that does not count, since a stream has ended: nothing was applied, its rows are left over, the run ends.
-  virtual void not_applied(const Reduced& reduced) = 0;
+  // Called by the optimizer node, in step order, after the step was applied in every domain. `rows`: of all its rounds.
+  virtual Next after_step(std::shared_ptr<const StepRecord> record, std::span<const Tag> rows, bool stop) = 0;
+  // A step that was dropped under `skip`, since a loss or gradient is not finite: `what` says where. Its rows are left over.
+  virtual Next skipped(const std::string& what, std::span<const Tag> rows, bool stop) = 0;
+  // A step that does not count, since a stream has ended: nothing was applied, its rows are left over, the run ends.
+  virtual void not_applied(const Reduced& reduced, std::span<const Tag> rows) = 0;
 };
 
 }  // namespace lanewise

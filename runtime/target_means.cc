@@ -17,4 +17,17 @@ std::vector<double> TargetMeans::mean(int stream) const {
   return mean;
 }
 
+nlohmann::json TargetMeans::state() const {
+  nlohmann::json all = nlohmann::json::array();
+  for (const Sum& sum : sums_) all.push_back({{"values", sum.values}, {"weight", sum.weight}});
+  return all;
+}
+
+void TargetMeans::restore(const nlohmann::json& state) {
+  for (std::size_t s = 0; s < sums_.size(); ++s) {
+    sums_[s].values = state.at(s).at("values").get<std::vector<double>>();
+    sums_[s].weight = state.at(s).at("weight");
+  }
+}
+
 }  // namespace lanewise

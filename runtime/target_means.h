@@ -2,6 +2,7 @@
 // that no normalize node centres.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,9 @@ class TargetMeans {
   void add(int stream, std::span<const double> target, double weight);
   // Element by element of y; empty before the first row.
   std::vector<double> mean(int stream) const;
+
+  nlohmann::json state() const;
+  void restore(const nlohmann::json& state);
 
  private:
   struct Sum {

@@ -1,9 +1,13 @@
 #include "runtime/tensors.h"
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
+
+#include "graph/error.h"
 
 namespace lanewise {
 
@@ -39,15 +43,22 @@ std::int64_t columns_of(const at::Tensor& tensor) { return tensor.dim() == 0 ? 1
 
 nlohmann::json save_tensor(const at::Tensor& tensor) {
   if (!tensor.defined()) return nullptr;
-  return {{"shape", shape_of(tensor)}, {"type", static_cast<int>(tensor.scalar_type())}, {"values", tensor_values(tensor)}};
+  const at::Tensor dense = tensor.contiguous();
+  const std::span bytes(static_cast<const unsigned char*>(dense.const_data_ptr()), dense.nbytes());
+  return {{"shape", shape_of(tensor)}, {"type", static_cast<int>(tensor.scalar_type())}, {"hex", fmt::format("{:02x}", fmt::join(bytes, ""))}};
 }
 
 at::Tensor load_tensor(const nlohmann::json& saved) {
   if (saved.is_null()) return {};
-  const auto values = saved.at("values").get<std::vector<double>>();
-  const auto type = static_cast<at::ScalarType>(saved.at("type").get<int>());
-  const at::Tensor doubles = make_tensor(values, saved.at("shape").get<Shape>(), at::kDouble);
-  return type == at::kDouble ? doubles : doubles.to(type);
+  const auto& hex = saved.at("hex").get_ref<const std::string&>();
+  at::Tensor tensor = at::empty(saved.at("shape").get<Shape>(), static_cast<at::ScalarType>(saved.at("type").get<int>()));
+  auto* const bytes = static_cast<unsigned char*>(tensor.data_ptr());
+  bool good = hex.size() == 2 * tensor.nbytes();
+  for (std::size_t i = 0; good && i < tensor.nbytes(); ++i) {
+    good = std::from_chars(hex.data() + 2 * i, hex.data() + 2 * i + 2, bytes[i], 16).ptr == hex.data() + 2 * i + 2;
+  }
+  if (!good) throw Error(Exit::kCheckpoint, "a tensor in a node's state does not have the bytes that its shape needs");
+  return tensor;
 }
 
 }  // namespace lanewise

@@ -1,27 +1,38 @@
 #include "runtime/trainer.h"
 
-#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 
 #include <csignal>
+#include <filesystem>
+#include <limits>
 #include <thread>
 
 #include "graph/dump.h"
+#include "runtime/checkpoint_store.h"
+#include "runtime/checkpoint_writer.h"
 #include "runtime/communicator.h"
+#include "runtime/data_files.h"
+#include "runtime/directory_lock.h"
+#include "runtime/dropout.h"
+#include "runtime/evaluation.h"
 #include "runtime/fit.h"
 #include "runtime/ledger.h"
 #include "runtime/progress.h"
 #include "runtime/random.h"
-#include "runtime/replica.h"
 #include "runtime/report.h"
 #include "runtime/run_directory.h"
-#include "runtime/safetensors.h"
 #include "runtime/scoreboard.h"
-#include "runtime/services.h"
+#include "runtime/setup.h"
+#include "runtime/snapshot.h"
 
 namespace lanewise {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kMostBetweenRecords = 64;  // samples
+constexpr std::size_t kSkipsTold = 20;            // in the report
+constexpr double kFlushPeriod = 1;                // seconds after which a reader of the metrics sees new lines
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -30,31 +41,15 @@ nlohmann::ordered_json number(std::optional<double> value) {
   return *value;
 }
 
-// One thread an operation: the lanes are what runs in parallel. The setting is a thread's own.
-void use_one_thread() { at::set_num_threads(1); }
+// LibTorch adds its own stack to what it says.
+std::string tell_exception(const std::exception& error) {
+  const auto* const torch = dynamic_cast<const c10::Error*>(&error);
+  return torch != nullptr ? torch->what_without_backtrace() : error.what();
+}
 
-// The replicas of a plan's one model, one lane a compute node.
-std::unique_ptr<Replicas> make_replicas(const Plan& plan, const StreamTable& streams) {
-  const std::vector<int> lanes = plan.with_role(Role::kCompute);
-  if (lanes.empty() || plan.with_role(Role::kOptimizer).empty()) {
-    throw Error(Exit::kPipeline, "the pipeline trains nothing: it needs compute nodes, a reduction and an optimizer");
-  }
-  const PlanNode& lane = plan.nodes[lanes.front()];
-  const PlanEdge& edge = plan.edges[lane.inputs[0]];
-  const Signature& batch = plan.nodes[edge.from].signatures[edge.from_port];
-  const Signature& prediction = lane.signatures[1];
-  if (!batch.x || !prediction.y) {
-    throw Error(Exit::kPipeline, fmt::format("{}: the shapes of its samples are not known before the run", lane.id));
-  }
-  const PlanModel& model = plan.model(lane.params["model"].get<std::string>());
-  const auto type = std::ranges::find(model_types(), model.type, &ModelType::name);
-  return std::make_unique<Replicas>(
-      [&] { return type->make(model.params, *batch.x, *prediction.y); }, model.name,
-      ReplicaOptions{.dtype = plan.run.dtype == "float64" ? at::kDouble : at::kFloat,
-                     .per_device = plan.run.weights == "per_device",
-                     .lanes = static_cast<int>(lanes.size()),
-                     .streams = streams.size(),
-                     .seed = plan.run.seed});
+std::optional<double> number_in(const nlohmann::ordered_json& value) {
+  if (value.is_null()) return std::nullopt;
+  return value.get<double>();
 }
 
 }  // namespace
@@ -68,8 +63,11 @@ class Trainer::Impl final : public RunControl {
                                               : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))),
         started_(Clock::now()),
         streams_(plans_.train),
+        dropout_(plans_.train.run.seed, streams_),
         ledger_(streams_.size()),
-        means_(streams_.size()) {}
+        cursors_(streams_.size()),
+        means_(streams_.size()),
+        trained_before_(static_cast<std::size_t>(streams_.size())) {}
 
   nlohmann::ordered_json run() {
     Exit exit = Exit::kDone;
@@ -77,17 +75,18 @@ class Trainer::Impl final : public RunControl {
       prepare();
       train();
       finish();
-      if (options_.signal() != 0) exit = Exit::kStopped;
+      if (stopped_) exit = Exit::kStopped;
     } catch (const Error& error) {
       exit = error.exit();
       reason_ = error.what();
     } catch (const std::bad_alloc&) {
       exit = Exit::kInternal;
-      reason_ = "out of memory";
+      reason_ = "out of memory; a smaller model, fewer lanes or smaller capacities need less";
     } catch (const std::exception& error) {
       exit = Exit::kInternal;
-      reason_ = error.what();
+      reason_ = tell_exception(error);
     }
+    writer_.reset();  // a save in progress is finished; what became of it was said, or is the reason already
     progress_.reset();
     return leave_report(exit);
   }
@@ -99,48 +98,60 @@ class Trainer::Impl final : public RunControl {
 
   bool stop_wanted() const override { return options_.signal() != 0 || time_is_over(); }
 
-  Next after_step(std::shared_ptr<const StepRecord> record, const Reduced& reduced) override {
+  Next after_step(std::shared_ptr<const StepRecord> record, std::span<const Tag> rows, bool stop) override {
     const RunSettings& run = plans_.train.run;
-    for (const Gradient& g : reduced.gradients) {
-      for (const Tag& row : g.rows) {
-        ledger_.use(row);
-        last_run_ = std::max(last_run_, row.run);
-      }
+    std::uint64_t least_run = std::numeric_limits<std::uint64_t>::max(), samples = 0;
+    for (const Tag& row : rows) {
+      ledger_.use(row);
+      cursors_.take(row);
+      least_run = std::min(least_run, row.run);
+      samples += row.filler ? 0 : 1;
     }
     const auto step = static_cast<std::int64_t>(record->step);
+    {
+      const std::lock_guard lock(mutex_);
+      if (!first_loss_) first_loss_ = record->loss;
+      if (record->loss) last_loss_ = record->loss;
+      samples_ += samples;
+      if (least_run > 0 && steps_per_pass_ == 0) steps_per_pass_ = static_cast<double>(step - 1);  // the longest stream's
+      directory_->step.store(record->step);
+    }
     if (step % run.metrics_every == 0) {
+      const double seconds = training_seconds();
       directory_->append("metrics.jsonl", metrics_line(*record));
-      directory_->append("timings.jsonl", fmt::format("{{\"step\":{},\"seconds\":{:.6f}}}\n", step, seconds_since(training_)));
+      directory_->append("timings.jsonl", fmt::format("{{\"step\":{},\"seconds\":{:.6f}}}\n", step, seconds));
+      if (seconds - flushed_ >= kFlushPeriod) {
+        flushed_ = seconds;
+        directory_->flush();
+      }
     }
     const std::lock_guard lock(mutex_);
-    if (!first_loss_) first_loss_ = record->loss;
-    if (record->loss) last_loss_ = record->loss;
-    samples_ += reduced.gradients.size() * reduced.gradients.front().rows.size();
-    if (last_run_ > 0 && steps_per_pass_ == 0) steps_per_pass_ = static_cast<double>(step - 1);
-    directory_->step.store(record->step);
-
-    if (reduced.stop) {
-      reason_ = options_.signal() != 0 ? fmt::format("stopped by {} after step {}", signal_name(), step)
-                                       : fmt::format("{} minutes are over", *run.minutes);
-      return Next::kFinish;
-    }
-    if (run.steps && step >= *run.steps) {
-      reason_ = fmt::format("all {} steps are done", step);
-      return Next::kFinish;
-    }
-    const bool due = plans_.evaluate && plans_.train.evaluate->every && step % *plans_.train.evaluate->every == 0;
-    return due ? Next::kPause : Next::kGoOn;
+    return next(stop);
   }
 
-  void not_applied(const Reduced& reduced) override {
+  Next skipped(const std::string& what, std::span<const Tag> rows, bool stop) override {
+    for (const Tag& row : rows) {
+      ledger_.leave(row);
+      cursors_.take(row);
+    }
+    ++skips_;
+    if (skips_told_.size() < kSkipsTold) skips_told_.push_back(what);
+    progress_->say("note: " + what);
+    const std::lock_guard lock(mutex_);
+    if (!stop) return Next::kGoOn;
+    return next(stop);
+  }
+
+  void not_applied(const Reduced& reduced, std::span<const Tag> rows) override {
+    for (const Tag& row : rows) ledger_.leave(row);
     std::string cut_by;
     for (const Gradient& g : reduced.gradients) {
-      for (const Tag& row : g.rows) ledger_.leave(row);
       if (cut_by.empty()) cut_by = g.cut_by;
     }
     const std::lock_guard lock(mutex_);
     if (reduced.cut) {
-      reason_ = fmt::format("stream {} ended after {} samples", cut_by, ledger_.used(streams_.index(cut_by)));
+      reason_ = fmt::format("stream {} ended after {} samples", cut_by, cursors_.of(streams_.index(cut_by)).consumed);
+      ended_by_ = cut_by;
     } else if (plans_.train.end_rule == "restart") {
       reason_ = fmt::format("every stream was read {} times", *plans_.train.run.passes);
     } else {
@@ -156,54 +167,117 @@ class Trainer::Impl final : public RunControl {
                                                              .terminal = options_.terminal,
                                                              .stall_s = plans_.train.run.stall_s,
                                                              .say = options_.say,
-                                                             .state = [this] { return progress_state(); }});
-    directory_ = std::make_unique<RunDirectory>(options_.directory, [this](const std::string& line) { progress_->say(line); });
-    directory_->write("manifest.json",
-                      manifest(plans_.train, plans_.evaluate ? &*plans_.evaluate : nullptr, options_.overrides, threads_).dump(2) + "\n");
+                                                             .draw = options_.draw,
+                                                             .state = [this] { return progress_state(); },
+                                                             .signal = options_.signal,
+                                                             .status_wanted = options_.status_wanted});
+    const std::optional<Checkpoint> checkpoint = open_directory();
     for (const std::string& note : plans_.train.notes) progress_->say("note: " + note);
 
-    rules_.dtype = plans_.train.run.dtype == "float64" ? at::kDouble : at::kFloat;
-    rules_.end_rule = plans_.train.end_rule;
-    rules_.passes = plans_.train.run.passes;
+    rules_ = source_rules(plans_.train);
+    if (store_ != nullptr) rules_.record_every = record_interval();
     seed_.seed = plans_.train.run.seed;
     services_.add(rules_);
     services_.add(seed_);
     services_.add(streams_);
     services_.add(normalization_);
+    services_.add(dropout_);
     services_.add(*directory_);
     services_.add<RunControl>(*this);
-    if (plans_.evaluate) services_.add(means_);
-    fit_normalizers(plans_.train, services_, normalization_);
-    units_ = std::make_unique<Units>(plans_.train, streams_, normalization_);
-    services_.add(*units_);
+    services_.add(means_);
     replicas_ = make_replicas(plans_.train, streams_);
     services_.add(*replicas_);
+    const PlanNode& optimizer = plans_.train.nodes[plans_.train.with_role(Role::kOptimizer).front()];
+    optimizers_ = std::make_unique<Optimizers>(read_checked<OptimizerParams>(optimizer.params), *replicas_);
+    services_.add(*optimizers_);
+    recurrent_ = std::make_unique<RecurrentState>(streams_.size(), replicas_->model(0).state_size(), rules_.dtype);
+    services_.add(*recurrent_);
     communicator_ = make_local_communicator();
     services_.add(*communicator_);
+    if (checkpoint) {
+      restore(*checkpoint);
+    } else {
+      fit_normalizers(plans_.train, services_, normalization_, [this] { stop_before_first_step(); });
+    }
+    units_ = std::make_unique<Units>(plans_.train, streams_, normalization_);
+    services_.add(*units_);
+    nodes_ = make_nodes(plans_.train, services_);
+    if (checkpoint) restore_nodes(parts(), *checkpoint, nodes_);
+  }
+
+  // Locks and opens the run directory; the checkpoint to go on from, if any.
+  std::optional<Checkpoint> open_directory() {
+    const auto say = [this](const std::string& line) { progress_->say(line); };
+    const std::string& path = options_.directory;
+    if (path.empty()) {
+      directory_ = std::make_unique<RunDirectory>("", say);
+      return std::nullopt;
+    }
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error) {
+      throw Error(Exit::kCheckpoint, fmt::format("cannot make the run directory {}: {}; choose another with --out", path, error.message()));
+    }
+    lock_ = std::make_unique<DirectoryLock>(path);
+    if (!options_.resume && std::filesystem::exists(path + "/manifest.json")) {
+      throw Error(Exit::kCommandLine, path + " already holds a run; name another directory");
+    }
+    const CheckpointRules& rules = plans_.train.run.checkpoint;
+    store_ = std::make_unique<CheckpointStore>(path, CheckpointSettings{.keep = rules.keep, .keep_best = rules.keep_best}, say);
+    std::optional<Checkpoint> checkpoint;
+    if (options_.resume) checkpoint = store_->newest();
+    data_ = data_files(plans_.train);
+    RunDirectory::Lengths kept;
+    if (checkpoint) {
+      check_data_files(checkpoint->manifest.at("data"), data_);
+      kept = checkpoint->manifest.at("lengths").get<RunDirectory::Lengths>();
+    }
+    directory_ = std::make_unique<RunDirectory>(path, say, std::move(kept));
+    directory_->write("manifest.json", manifest(plans_, threads_).dump(2) + "\n");
+    writer_ = std::make_unique<CheckpointWriter>(
+        [this](const Checkpoint& c, std::optional<double> score) {
+          directory_->sync(c.manifest.at("lengths").get<RunDirectory::Lengths>());
+          store_->save(c, score);
+        },
+        rules.on_error == "stop" ? OnError::kStop : OnError::kContinue,
+        [say](const std::string& what) { say("warning: no checkpoint was saved: " + what + "; the run goes on"); });
+    return checkpoint;
   }
 
   void train() {
+    resumed_at_ = directory_->step.load();
     training_ = Clock::now();
-    Flow flow(plans_.train, make_nodes(plans_.train, services_), flow_options());
-    progress_->watch(plans_.train, flow);
+    Flow flow(plans_.train, std::move(nodes_), flow_options());
     // Whatever ends the training, its counters go into the report.
     try {
-      while (flow.run() == Flow::Outcome::kPaused) {
-        progress_->unwatch();
-        evaluate();
-        progress_->watch(plans_.train, flow);
+      if (resumed_at_ > 0 && evaluation_due()) evaluate();  // the run was stopped before it could
+      progress_->watch(plans_.train, &flow);
+      // An evaluation that was broken off is the first thing that a resumed run does.
+      while (!stopped_ && !is_over() && flow.run() == Flow::Outcome::kPaused) {
+        progress_->watch(plans_.train, nullptr);
+        if (evaluation_due()) evaluate();
+        if (checkpoint_due()) save(flow);
+        progress_->watch(plans_.train, &flow);
       }
       close(flow);
       ledger_.check(streams_);
+    } catch (const Error& error) {
+      close(flow);
+      if (error.exit() == Exit::kStopped && taps_are_done(flow)) save(flow);
+      throw;
     } catch (...) {
       close(flow);
       throw;
     }
+    if (plans_.evaluate && !stopped_) evaluate();
+    save(flow);
+    if (ended_by_.empty() || end_rule_of(plans_.train, *plans_.train.find(ended_by_)) != "error") return;
+    throw Error(Exit::kData, reason_ + ", and its end is an error (on_end)");
   }
 
   void close(const Flow& flow) {
-    progress_->unwatch();
-    seconds_ = seconds_since(training_);
+    progress_->watch(plans_.train, nullptr);
+    seconds_ = training_seconds();
     flow_report_ = flow.report();
     if (closed_) return;
     closed_ = true;
@@ -211,59 +285,141 @@ class Trainer::Impl final : public RunControl {
   }
 
   void finish() {
-    if (plans_.evaluate && options_.signal() == 0) evaluate();
-    std::vector<NamedTensor> tensors;
-    for (std::size_t i = 0; i < replicas_->specs().size(); ++i) {
-      tensors.push_back({replicas_->specs()[i].name, replicas_->parameter(static_cast<int>(i))});
-    }
-    if (!options_.directory.empty()) write_safetensors(options_.directory + "/weights.safetensors", tensors);
+    if (writer_ != nullptr) writer_->wait();
+    if (!options_.directory.empty()) write_safetensors(options_.directory + "/weights.safetensors", state_dict(*replicas_));
     directory_->close();
   }
+
+  // What to do after the step that directory_->step names, or after one that was skipped. Requires mutex_.
+  Next next(bool stop) {
+    const RunSettings& run = plans_.train.run;
+    const auto step = static_cast<std::int64_t>(directory_->step.load());
+    if (stop) {
+      stopped_ = options_.signal() != 0;
+      reason_ = stopped_ ? fmt::format("stopped by {} after step {}", signal_name(), step)
+                         : fmt::format("{} minutes are over", *run.minutes);
+      return Next::kFinish;
+    }
+    if (run.steps && step >= *run.steps) {
+      reason_ = fmt::format("all {} steps are done", step);
+      return Next::kFinish;
+    }
+    return evaluation_due() || checkpoint_due() ? Next::kPause : Next::kGoOn;
+  }
+
+  // A resumed run may have nothing left to do.
+  bool is_over() {
+    const std::lock_guard lock(mutex_);
+    return resumed_at_ > 0 && directory_->step.load() == resumed_at_ && next(stop_wanted()) == Next::kFinish;
+  }
+
+  bool falls_on(std::optional<std::int64_t> every) const {
+    const std::uint64_t step = directory_->step.load();
+    return every && step > 0 && step % static_cast<std::uint64_t>(*every) == 0;
+  }
+  bool evaluation_due() const { return plans_.evaluate && falls_on(plans_.train.evaluate->every); }
+  bool checkpoint_due() const { return store_ != nullptr && falls_on(plans_.train.run.checkpoint.every); }
 
   // One evaluation, between two steps: a flow of its own over the evaluation's plan, the weights read in place.
   void evaluate() {
     const std::uint64_t step = directory_->step.load();
     if (evaluated_at_ == step && !evaluation_.is_null()) return;  // the last step was one to evaluate after, too
-    const Plan& plan = *plans_.evaluate;
-    SourceRules rules = rules_;
-    rules.end_rule = plan.end_rule;
-    rules.passes = std::nullopt;
-    rules.evaluating = true;
-    RandomSeed seed{seed_.seed, "evaluate"};
-    Scoreboard board(streams_, *units_, means_, [this] { return options_.signal() != 0; });
-    Services services = services_;
-    services.add(rules);
-    services.add(seed);
-    services.add(board);
+    Units units(*plans_.evaluate, streams_, normalization_);
+    Scoreboard board(streams_, units, means_, [this] { return options_.signal() != 0; });
     Ledger ledger(streams_.size());
+    const RunDirectory::Lengths before = directory_->flush();
     try {
-      Flow flow(plan, make_nodes(plan, services), flow_options());
-      flow.run();
-      ledger.close(plan, flow, streams_);
+      run_evaluation(*plans_.evaluate, services_, board, ledger,
+                     {.flow = flow_options(), .watch = [this](Flow* flow) { progress_->watch(*plans_.evaluate, flow); }});
     } catch (const Error& error) {
       throw Error(error.exit(), fmt::format("evaluation after step {}: {}", step, error.what()));
     }
-    if (board.stop_wanted()) return;  // broken off by a signal: no result
-    ledger.take(board);
+    if (board.stop_wanted()) {  // broken off: no result, and no line of a tap
+      directory_->cut(before);
+      stopped_ = true;
+      reason_ = fmt::format("stopped by {} during the evaluation after step {}", signal_name(), step);
+      return;
+    }
+    for (int s = 0; s < streams_.size(); ++s) ledger.take(s, board.evaluated(s), board.fillers(s));
     ledger.check(streams_);
     nlohmann::ordered_json line = {{"step", step}};
     line.update(board.result());
     evaluation_ = line;
     evaluated_at_ = step;
     directory_->append("evaluations.jsonl", line.dump() + "\n");
-    const auto text = [](const nlohmann::ordered_json& value) { return value.is_null() ? "none" : fmt::format("{:.4f}", value.get<double>()); };
-    if (!options_.quiet) {
-      progress_->say(fmt::format("evaluation after step {}: loss {}, mse {} (last value {}, training mean {}), {} targets", step,
-                                 text(line["loss"]), text(line["mse"]), text(line["baselines"]["last"]),
-                                 text(line["baselines"]["mean"]), line["n"].get<double>()));
+    if (!options_.quiet) progress_->say(fmt::format("evaluation after step {}: {}", step, evaluation_text(line)));
+  }
+
+  // A checkpoint of the last step, while the flow rests. The writer works on while the training goes on.
+  void save(const Flow& flow) {
+    if (store_ == nullptr || saved_at_ == directory_->step.load()) return;
+    const std::uint64_t step = directory_->step.load();
+    Checkpoint checkpoint = take_snapshot(parts(), flow, step);
+    nlohmann::ordered_json& manifest = checkpoint.manifest;
+    manifest["data"] = data_;
+    manifest["lengths"] = directory_->flush();
+    manifest["loss"] = {{"first", number(first_loss_)}, {"last", number(last_loss_)}};
+    manifest["samples"] = samples_;
+    for (int s = 0; s < streams_.size(); ++s) manifest["trained"].push_back(trained_before_[s] + ledger_.used(s));
+    manifest["steps_per_pass"] = steps_per_pass_;
+    manifest["seconds"] = training_seconds();
+    manifest["skipped"] = {{"steps", skips_}, {"told", skips_told_}};
+    manifest["evaluation"] = evaluation_;
+    manifest["evaluated_at"] = evaluated_at_;
+    const bool scored = evaluated_at_ == step && !evaluation_.is_null();
+    writer_->save(std::move(checkpoint), scored ? number_in(evaluation_.at("mse")) : std::nullopt);
+    saved_at_ = step;
+  }
+
+  void restore(const Checkpoint& checkpoint) {
+    restore_parts(parts(), checkpoint);
+    const nlohmann::ordered_json& manifest = checkpoint.manifest;
+    directory_->step.store(checkpoint.step);
+    saved_at_ = checkpoint.step;
+    first_loss_ = number_in(manifest.at("loss").at("first"));
+    last_loss_ = number_in(manifest.at("loss").at("last"));
+    samples_ = samples_before_ = manifest.at("samples");
+    for (int s = 0; s < streams_.size(); ++s) trained_before_[s] = manifest.at("trained").at(s);
+    steps_per_pass_ = manifest.at("steps_per_pass");
+    seconds_before_ = manifest.at("seconds");
+    skips_ = manifest.at("skipped").at("steps");
+    skips_told_ = manifest.at("skipped").at("told");
+    evaluation_ = manifest.at("evaluation");
+    evaluated_at_ = manifest.at("evaluated_at");
+    progress_->say(fmt::format("goes on after step {}", checkpoint.step));
+  }
+
+  TrainingParts parts() {
+    return {plans_.train, streams_, *replicas_, *optimizers_, *recurrent_, normalization_, means_, cursors_};
+  }
+
+  // Samples from one record of a stream's nodes to the next: at least one a checkpoint.
+  std::uint64_t record_interval() const {
+    const RunSettings& run = plans_.train.run;
+    const std::int64_t steps = std::min(run.checkpoint.every.value_or(kMostBetweenRecords), kMostBetweenRecords);
+    return static_cast<std::uint64_t>(std::min(steps * std::min(run.accumulate * run.tbptt, kMostBetweenRecords), kMostBetweenRecords));
+  }
+
+  // All that was told of the last step has been written, so that the files are those of this step.
+  bool taps_are_done(const Flow& flow) const {
+    const FlowReport report = flow.report();
+    for (std::size_t e = 0; e < report.edges.size(); ++e) {
+      if (plans_.train.nodes[plans_.train.edges[e].to].type->role == Role::kSink && report.edges[e].left > 0) return false;
     }
+    return true;
   }
 
-  FlowOptions flow_options() const { return {.threads = threads_, .pin = options_.pin, .on_worker_start = use_one_thread}; }
-
-  bool time_is_over() const {
-    return plans_.train.run.minutes && seconds_since(training_) >= *plans_.train.run.minutes * 60;
+  void stop_before_first_step() const {
+    if (options_.signal() != 0) throw Error(Exit::kStopped, fmt::format("stopped by {} before the first step", signal_name()));
   }
+
+  FlowOptions flow_options() const {
+    return {.threads = threads_, .pin = options_.pin, .on_worker_start = use_one_thread, .tell = tell_exception};
+  }
+
+  // Of training, evaluations included, and of the runs that this one resumes.
+  double training_seconds() const { return seconds_before_ + seconds_since(training_); }
+  bool time_is_over() const { return plans_.train.run.minutes && training_seconds() >= *plans_.train.run.minutes * 60; }
 
   std::string signal_name() const {
     const char* name = sigabbrev_np(options_.signal());
@@ -272,7 +428,9 @@ class Trainer::Impl final : public RunControl {
 
   ProgressState progress_state() {
     const std::lock_guard lock(mutex_);
-    ProgressState state{.step = directory_->step.load(), .samples = samples_, .loss = last_loss_};
+    ProgressState state{.step = directory_ != nullptr ? directory_->step.load() : 0, .samples = samples_, .loss = last_loss_};
+    state.step_before = resumed_at_;
+    state.samples_before = samples_before_;
     const RunSettings& run = plans_.train.run;
     if (run.steps) state.steps_expected = static_cast<double>(*run.steps);
     if (run.passes && steps_per_pass_ > 0) {
@@ -283,31 +441,39 @@ class Trainer::Impl final : public RunControl {
     return state;
   }
 
+  // The report last, whatever else cannot be written. The first error stays the reason; only a run that was fine until here
+  // fails by this.
   nlohmann::ordered_json leave_report(Exit exit) {
     nlohmann::ordered_json report = make_report(exit);
-    try {
-      if (directory_ == nullptr) return report;
-      directory_->flush();
-      directory_->write("graph.dot", dump_dot(plans_.train, flow_report_.nodes.empty() ? nullptr : &flow_report_));
-      directory_->write("report.json", report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-    } catch (const Error& error) {
-      // The first error stays the reason; only a run that was fine until here fails by this.
-      if (exit == Exit::kDone || exit == Exit::kStopped) {
-        report["exit"] = static_cast<int>(error.exit());
+    if (directory_ == nullptr) return report;
+    const auto attempt = [&](const std::function<void()>& write) {
+      try {
+        write();
+      } catch (const std::exception& error) {
+        if (exit != Exit::kDone && exit != Exit::kStopped) return options_.say(std::string("warning: ") + error.what());
+        const auto* const own = dynamic_cast<const Error*>(&error);
+        exit = own != nullptr ? own->exit() : Exit::kInternal;
+        report["exit"] = static_cast<int>(exit);
         report["reason"] = error.what();
       }
-    }
+    };
+    attempt([&] { directory_->flush(); });
+    attempt([&] {
+      directory_->write("graph.dot", dump_dot(plans_.train, flow_report_.nodes.empty() ? nullptr : &flow_report_));
+    });
+    attempt([&] {
+      directory_->write("report.json", report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    });
     return report;
   }
 
   nlohmann::ordered_json make_report(Exit exit) {
     const std::uint64_t steps = directory_ != nullptr ? directory_->step.load() : 0;
     nlohmann::ordered_json streams = nlohmann::ordered_json::object();
-    std::uint64_t trained = 0;
     for (int s = 0; s < streams_.size(); ++s) {
       const StreamAccount& a = ledger_.account(s);
-      trained += a.used;
-      streams[streams_.name(s)] = {{"produced", a.produced}, {"trained", a.used}, {"absorbed", a.absorbed},
+      const std::uint64_t before = trained_before_[s];
+      streams[streams_.name(s)] = {{"produced", before + a.produced}, {"trained", before + a.used}, {"absorbed", a.absorbed},
                                    {"fillers", a.fillers}, {"left", a.left}};
     }
     const auto rate = [&](double n) { return seconds_ > 0 ? nlohmann::ordered_json(n / seconds_) : nullptr; };
@@ -315,6 +481,8 @@ class Trainer::Impl final : public RunControl {
     report["name"] = plans_.train.name;
     report["digest"] = plans_.train.digest;
     report["steps"] = steps;
+    if (resumed_at_ > 0) report["resumed_after"] = resumed_at_;
+    if (skips_ > 0) report["skipped"] = {{"steps", skips_}, {"told", skips_told_}};
     report["samples"] = std::move(streams);
     report["loss"] = {{"first", number(first_loss_)}, {"last", number(last_loss_)}};
     report["evaluation"] = evaluation_;
@@ -322,7 +490,7 @@ class Trainer::Impl final : public RunControl {
     report["threads"] = threads_;
     report["seconds"] = {{"all", seconds_since(started_)}, {"training", seconds_}};
     report["steps_per_second"] = rate(static_cast<double>(steps));
-    report["samples_per_second"] = rate(static_cast<double>(trained));
+    report["samples_per_second"] = rate(static_cast<double>(samples_));
     report["peak_rss_bytes"] = peak_rss_bytes();
     if (!flow_report_.nodes.empty()) {
       report["in_flight"] = in_flight_json(plans_.train, flow_report_);
@@ -341,23 +509,42 @@ class Trainer::Impl final : public RunControl {
   SourceRules rules_;
   RandomSeed seed_;
   Normalization normalization_;
+  Dropout dropout_;
   Services services_;
   std::unique_ptr<Progress> progress_;
+  std::unique_ptr<DirectoryLock> lock_;
   std::unique_ptr<RunDirectory> directory_;
+  std::unique_ptr<CheckpointStore> store_;  // null: nothing is written
+  std::unique_ptr<CheckpointWriter> writer_;
+  nlohmann::ordered_json data_;  // what the sources read
   std::unique_ptr<Units> units_;
   std::unique_ptr<Replicas> replicas_;
+  std::unique_ptr<Optimizers> optimizers_;
+  std::unique_ptr<RecurrentState> recurrent_;
   std::unique_ptr<Communicator> communicator_;
-  Ledger ledger_;  // written by the optimizer's firings only, read when the flow rests
+  std::vector<std::unique_ptr<Node>> nodes_;  // until the flow has them
+  Ledger ledger_;    // with cursors_ and skips: written by the optimizer's firings only, read when the flow rests
+  Cursors cursors_;
+  std::uint64_t skips_ = 0;
+  std::vector<std::string> skips_told_;
   TargetMeans means_;
 
   std::mutex mutex_;  // guards what the progress thread reads
   std::optional<double> first_loss_, last_loss_;
-  std::uint64_t samples_ = 0, last_run_ = 0;
+  std::uint64_t samples_ = 0;
   double steps_per_pass_ = 0;
-  std::string reason_;
+  std::string reason_, ended_by_;
+  bool stopped_ = false;  // by a signal, before the work was done
+  double flushed_ = 0;    // training_seconds() then
+
+  // Of the run that this one resumes.
+  std::uint64_t resumed_at_ = 0, samples_before_ = 0;
+  std::vector<std::uint64_t> trained_before_;  // by stream
+  double seconds_before_ = 0;
 
   nlohmann::ordered_json evaluation_;
   std::uint64_t evaluated_at_ = 0;
+  std::optional<std::uint64_t> saved_at_;
   double seconds_ = 0;  // of training, evaluations included
   bool closed_ = false;
   FlowReport flow_report_;

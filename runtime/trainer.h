@@ -1,5 +1,5 @@
 // The Trainer runs a pipeline from its plans to its report: fits the normalisation, makes the replicas and nodes, runs the
-// flow, evaluates between steps, and leaves the run directory (DESIGN.md, "What a run leaves").
+// flow, evaluates and saves checkpoints between steps, and leaves the run directory (DESIGN.md, "What a run leaves").
 #pragma once
 
 #include <atomic>
@@ -16,14 +16,18 @@ namespace lanewise {
 
 struct RunOptions {
   std::string directory;   // made by run(); "" writes nothing
-  std::vector<std::string> overrides;  // the command line's changes, for the manifest
+  bool resume = false;     // go on from the directory's newest checkpoint, or from step 0 where there is none
   bool quiet = false;      // no progress
   bool terminal = false;   // standard error is a terminal: one progress line that is rewritten
   bool pin = false;        // each worker on a core of its own
-  // Asked now and then; a signal number once one came. The run then finishes its round and ends with kStopped.
+  // Asked now and then; a signal number once one came. The run then finishes its step and ends with kStopped.
   std::function<int()> signal = [] { return 0; };
+  // Asked now and then; true when the user wants to see where the run stands (SIGUSR1).
+  std::function<bool()> status_wanted = [] { return false; };
   // Called with each line for the user ("evaluation at step 299: mse 0.571 …"), from one thread at a time.
   std::function<void(const std::string&)> say = [](const std::string&) {};
+  // Called with raw text for the terminal, from one thread at a time; never throws.
+  std::function<void(const std::string&)> draw = [](const std::string&) {};
 };
 
 class Trainer {

@@ -11,20 +11,35 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "graph/error.h"
 #include "graph/signature.h"
 
 namespace lanewise {
 
-// Elements of a tensor of this shape.
+// Elements of a tensor of this shape. Throws Error(kPipeline) when they are more than any memory holds.
 inline std::int64_t element_count(const Shape& shape) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 48;
   std::int64_t count = 1;
-  for (const std::int64_t length : shape) count *= length;
+  for (const std::int64_t length : shape) {
+    if (__builtin_mul_overflow(count, length, &count) || count > kMost) {
+      throw Error(Exit::kPipeline, "a tensor of " + to_string(shape) + " is larger than any memory");
+    }
+  }
   return count;
 }
+
+// The states of the nodes that a sample came through, each just before it took this very sample: where a resumed run begins
+// again (runtime/cursor.h). Newest first.
+struct ChainRecord {
+  std::string node;
+  nlohmann::json state;
+  std::shared_ptr<const ChainRecord> above;  // of the node before
+};
 
 // Who a sample is. A filler is a row of an ended stream that only keeps its lane going (weight 0, touches no state).
 struct Tag {
@@ -32,11 +47,11 @@ struct Tag {
   std::uint64_t run = 0;             // a restart raises it
   std::uint64_t seq = 0;             // counts what the stream's packets carry on this edge, over the whole training
   std::optional<std::int64_t> time;  // nanoseconds, since 1970 where the source knows the date
-  bool start = false;                // first sample of its run
+  bool start = false;                // first sample of its run, or after a gap in time: its stream's state begins anew
   bool filler = false;
-  bool ended =
-      false;          // the stream has given all that was asked of it; a round whose rows all have ended does not count
-  double weight = 1;  // of its loss, in [0, 1]
+  bool ended = false;  // its stream has given all that was asked; a round whose rows all have ended does not count
+  double weight = 1;   // of its loss, in [0, 1]
+  std::shared_ptr<const ChainRecord> record;  // every so often
 };
 
 struct Sample {
@@ -66,23 +81,27 @@ struct Gradient {
 struct Prediction {
   int lane = 0;
   std::uint64_t round = 0;
+  std::uint64_t step = 0;  // applied to the weights that predicted
   at::Tensor prediction;  // [k, n, …] of the model
   std::shared_ptr<const Batch> batch;
   std::vector<double> losses;  // per row r_r, before weighting; 0 for rows of weight 0
 };
 
-// What the optimizer decides from. The gradient itself is in Replicas::reduced().
+// What the optimizer decides from: the rounds of its step up to this one. The gradient itself is in Replicas::reduced(),
+// once the step is complete.
 struct Reduced {
   std::uint64_t round = 0;
+  bool complete = true;                        // the step's last round, or the one that drops it under `skip`
   double n = 0;                                // sum of row weights over all lanes
   std::optional<double> loss;                  // sum of w * r over all rows / n; nullopt when n is 0
   std::vector<std::optional<double>> lanes;    // per lane, its own mean
   std::vector<std::optional<double>> streams;  // per stream, its own mean
-  std::vector<Gradient> gradients;             // by lane
+  std::vector<Gradient> gradients;             // by lane, of this round
   std::vector<int> non_finite;                 // lanes whose loss or gradient is not finite
   bool all_ended = false;                      // every stream has given all that was asked
   bool cut = false;                            // a lane has no batch: a stream under on_end `first` has ended
-  bool stop = false;                           // a lane was asked to stop after this round
+  bool stop = false;                           // a lane was asked to stop after this step
+  std::optional<double> grad_norm;             // of the gradient before it was clipped; nullopt: not worked out yet
 };
 
 // One applied step, as metrics.jsonl tells it.
@@ -95,7 +114,8 @@ struct StepRecord {
 
 // New weights are in every memory domain. The token that lets the next round start.
 struct Weights {
-  std::uint64_t step = 0;  // applied so far
+  std::uint64_t step = 0;   // applied so far
+  std::uint64_t round = 0;  // the one that they are for, from 0
 };
 
 }  // namespace lanewise

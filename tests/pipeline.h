@@ -5,11 +5,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -22,37 +19,12 @@
 #include "runtime/services.h"
 #include "runtime/trainer.h"
 #include "runtime/values.h"
+#include "tests/files.h"
 
 namespace lanewise {
 
-// A folder of its own under the system's temporary one, gone at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lanewise-test-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make " + pattern);
-    path_ = pattern;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-inline std::string read_text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw std::runtime_error("cannot read " + path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 // A safetensors file of float32 and float64, read without the product's help.
-inline std::map<std::string, at::Tensor> read_safetensors(const std::string& path) {
+inline std::map<std::string, at::Tensor> tensors_in(const std::string& path) {
   const std::string bytes = read_text(path);
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), 8);
@@ -158,30 +130,40 @@ struct Ran {
   }
 };
 
-// `sets`: changes as on the command line, "run.steps=5"; one that begins with '{' or names a swap starts with "swap ".
-inline Ran train(const std::string& text, const std::vector<std::string>& sets = {}, const Registry& registry = test_registry(),
-                 std::function<int()> signal = [] { return 0; }) {
+// Changes as on the command line, "run.steps=5"; one that is a swap starts with "swap ".
+inline Plans plans_of(const std::string& text, const std::vector<std::string>& sets = {}, const Registry& registry = test_registry()) {
   PlanOptions options;
   options.cores = 2;
   for (const std::string& set : sets) {
     const bool swap = set.starts_with("swap ");
     options.overrides.push_back({swap ? Override::Kind::kSwap : Override::Kind::kSet, swap ? set.substr(5) : set});
   }
-  const TemporaryFolder folder;
+  return plan_pipeline(text, "test.json", registry, options);
+}
+
+// Trains, or goes on with what the directory holds.
+inline Ran train_in(const std::string& directory, Plans plans, bool resume = false, std::function<int()> signal = [] { return 0; }) {
   Ran ran;
   RunOptions run;
-  run.directory = folder.path() + "/run";
+  run.directory = directory;
+  run.resume = resume;
   run.quiet = true;
   run.signal = std::move(signal);
   run.say = [&](const std::string& line) { ran.said.push_back(line); };
-  Trainer trainer(plan_pipeline(text, "test.json", registry, options), run);
+  Trainer trainer(std::move(plans), run);
   ran.report = trainer.run();
-  for (const auto& entry : std::filesystem::directory_iterator(run.directory)) {
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     if (entry.is_regular_file()) ran.files[entry.path().filename()] = read_text(entry.path());
   }
   if (ran.files.contains("metrics.jsonl")) ran.metrics = ran.files["metrics.jsonl"];
-  if (ran.files.contains("weights.safetensors")) ran.weights = read_safetensors(run.directory + "/weights.safetensors");
+  if (ran.files.contains("weights.safetensors")) ran.weights = tensors_in(directory + "/weights.safetensors");
   return ran;
+}
+
+inline Ran train(const std::string& text, const std::vector<std::string>& sets = {}, const Registry& registry = test_registry(),
+                 std::function<int()> signal = [] { return 0; }) {
+  const TemporaryFolder folder;
+  return train_in(folder.path() + "/run", plans_of(text, sets, registry), /*resume=*/false, std::move(signal));
 }
 
 // The mission's topology over `streams` sources of a type: [source -> (extra per-sample nodes)] -> pair -> lane -> reduce -> opt.

@@ -28,6 +28,7 @@ std::string help() {
       "  lanewise check configs/flights16.json      is the file right, and what would run?\n"
       "  lanewise graph configs/flights16.json      a picture of it\n"
       "  lanewise run configs/flights16.json        train, and leave the results in runs/\n"
+      "  lanewise resume runs/first                 go on with a run that was stopped\n"
       "  lanewise nodes window                      what a node type takes and gives\n"
       "\n"
       "`lanewise COMMAND --help` tells all about a command.\n"
@@ -77,6 +78,10 @@ nlohmann::ordered_json as_json(Exit exit, const std::string& message, const Pipe
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"run", "trains a pipeline and leaves a run directory", run_command},
+      {"resume", "goes on with a run that was stopped or killed", resume_command},
+      {"eval", "evaluates the model of a run", eval_command},
+      {"predict", "predicts streams with the model of a run", predict_command},
+      {"export", "writes the model of a run as one file", export_command},
       {"check", "checks a pipeline and says what it checked; starts nothing", check_command},
       {"graph", "draws a pipeline as text, DOT or JSON", graph_command},
       {"nodes", "lists the node types, models and losses, or tells all about one", nodes_command},

@@ -30,13 +30,23 @@ void Options::text(const std::string& names, std::string& value, const std::stri
 }
 
 void Options::pipeline() {
-  takes_pipeline_ = true;
+  takes_ = "a pipeline file, such as configs/minimal.json";
   app_.add_option("FILE", file_, "the pipeline file; - reads standard input")->type_name("");
+  take_sets();
+  swap_ = app_.add_option("--swap", swaps_, "replaces a node's type and parameters and keeps its wiring");
+  swap_->type_name("ID=JSON")->expected(1)->allow_extra_args(false)->take_all();
+}
+
+void Options::run_directory(bool changes) {
+  takes_ = "a run's directory, such as runs/NAME-TIME";
+  app_.add_option("DIR", file_, "the run's directory")->type_name("");
+  if (changes) take_sets();
+}
+
+void Options::take_sets() {
   set_ = app_.add_option("--set", sets_,
                          "changes a value: gen.path=x for all instances, gen3.path=x for one, run.steps=50");
-  swap_ = app_.add_option("--swap", swaps_, "replaces a node's type and parameters and keeps its wiring");
   set_->type_name("ID.NAME=VALUE")->expected(1)->allow_extra_args(false)->take_all();
-  swap_->type_name("ID=JSON")->expected(1)->allow_extra_args(false)->take_all();
 }
 
 bool Options::parse(const Arguments& arguments) {
@@ -67,9 +77,8 @@ bool Options::parse(const Arguments& arguments) {
     throw Error(Exit::kCommandLine,
                 fmt::format("lanewise {} has no option \"{}\"{}{}", name_, given, did_you_mean(given, known), see));
   }
-  if (takes_pipeline_ && file_.empty()) {
-    throw Error(Exit::kCommandLine,
-                fmt::format("lanewise {} needs a pipeline file, such as configs/minimal.json{}", name_, see));
+  if (!takes_.empty() && file_.empty()) {
+    throw Error(Exit::kCommandLine, fmt::format("lanewise {} needs {}{}", name_, takes_, see));
   }
   return true;
 }
@@ -78,8 +87,8 @@ std::vector<Override> Options::overrides() const {
   std::vector<Override> list;
   std::size_t sets = 0, swaps = 0;
   for (const CLI::Option* option : app_.parse_order()) {
-    if (option == set_) list.push_back({Override::Kind::kSet, sets_.at(sets++)});
-    if (option == swap_) list.push_back({Override::Kind::kSwap, swaps_.at(swaps++)});
+    if (option == set_ && set_ != nullptr) list.push_back({Override::Kind::kSet, sets_.at(sets++), ""});
+    if (option == swap_ && swap_ != nullptr) list.push_back({Override::Kind::kSwap, swaps_.at(swaps++), ""});
   }
   return list;
 }

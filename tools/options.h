@@ -22,7 +22,9 @@ class Options {
 
   // FILE, --set and --swap.
   void pipeline();
-  // Required as soon as pipeline() was called.
+  // DIR, a run's directory; with `changes`, also --set.
+  void run_directory(bool changes = true);
+  // The FILE or DIR; required where there is one.
   const std::string& file() const { return file_; }
 
   // False: the help was asked for and printed. Throws Error(kCommandLine) on anything it does not understand.
@@ -34,9 +36,11 @@ class Options {
   std::vector<Override> overrides() const;
 
  private:
+  void take_sets();
+
   CLI::App app_;
   std::string name_, file_;
-  bool takes_pipeline_ = false;
+  std::string takes_;  // what is missing when file_ is empty
   std::vector<std::string> sets_, swaps_;
   CLI::Option* set_ = nullptr;
   CLI::Option* swap_ = nullptr;

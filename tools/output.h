@@ -19,6 +19,8 @@ class Output {
 
 // To standard error, where there is nothing to be done when it fails. Control characters are made visible.
 void write_error(const std::string& text) noexcept;
+// The bytes as they are, for what steers a terminal on standard error. Nothing is to be done when it fails.
+void write_terminal(const std::string& text) noexcept;
 bool error_is_terminal();
 
 // Replaces what is not printable (graph/text.h) by \xNN, newlines excepted, and bytes that are no UTF-8 likewise: names

@@ -7,12 +7,9 @@
 #include <system_error>
 
 #include "nodes/builtin.h"
-#include "runtime/device.h"
-#include "runtime/trainer.h"
 #include "tools/options.h"
-#include "tools/output.h"
 #include "tools/signals.h"
-#include "tools/summary.h"
+#include "tools/training.h"
 
 namespace lanewise {
 namespace {
@@ -65,20 +62,6 @@ std::string make_default_directory(const std::string& name) {
   }
 }
 
-// This version computes on virtual CPU devices. A pipeline that names a GPU hears what is there and what to write
-// instead.
-void refuse_gpus(const Plan& plan) {
-  for (const PlanNode& node : plan.nodes) {
-    if (!node.device.starts_with("cuda")) continue;
-    const std::vector<Gpu> gpus = query_gpus();
-    throw Error(Exit::kDevice,
-                fmt::format("{} asks for {} ({} GPU{} here{}{}), but this version computes on CPU devices only; "
-                            "write \"device\": \"cpu:*\", or pass --set {}.device=cpu:*",
-                            node.id, node.device, gpus.size(), gpus.size() == 1 ? "" : "s", gpus.empty() ? "" : ", ",
-                            gpus.empty() ? "" : gpus.front().name, node.base));
-  }
-}
-
 }  // namespace
 
 int run_command(const Arguments& arguments) {
@@ -98,32 +81,11 @@ int run_command(const Arguments& arguments) {
   options.flag("--pin", pin, "keeps each worker on a core of its own, for measuring");
   if (!options.parse(arguments)) return 0;
 
+  catch_stop_signals();
   const Registry registry = builtin_registry();  // outlives the plans, whose nodes point into it
   Plans plans = options.plan(registry);
-  refuse_gpus(plans.train);
   directory = directory.empty() ? make_default_directory(plans.train.name) : make_directory(directory);
-  catch_stop_signals();
-  RunOptions run;
-  run.directory = directory;
-  for (const Override& o : options.overrides()) {
-    run.overrides.push_back((o.kind == Override::Kind::kSet ? "--set " : "--swap ") + o.text);
-  }
-  run.quiet = quiet;
-  run.terminal = error_is_terminal();
-  run.pin = pin;
-  run.signal = stop_signal;
-  run.say = [](const std::string& line) { write_error(line + "\n"); };
-  Trainer trainer(std::move(plans), std::move(run));
-  const nlohmann::ordered_json report = trainer.run();
-
-  const int code = report.at("exit");
-  if (code != 0) write_error("error: " + report.at("reason").get<std::string>() + "\n");
-  if (json) {
-    Output().write(to_text(report) + "\n");
-  } else {
-    Output().write(summary(report, directory));
-  }
-  return code;
+  return train_and_tell(std::move(plans), {.directory = directory, .quiet = quiet, .pin = pin}, json);
 }
 
 }  // namespace lanewise

@@ -11,12 +11,21 @@
 namespace lanewise {
 namespace {
 
-std::atomic<int> g_signal{0};
+std::atomic<int> g_signal{0}, g_status{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler touches it");
 
 void on_stop(int signal) {
   int none = 0;
   if (!g_signal.compare_exchange_strong(none, signal)) _exit(static_cast<int>(Exit::kStopped));
+}
+
+void on_status(int) { g_status.store(1); }
+
+void catch_signal(int number, void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  sigaction(number, &action, nullptr);
 }
 
 }  // namespace
@@ -41,13 +50,14 @@ void catch_stop_signals() {
     struct sigaction before {};
     sigaction(number, nullptr, &before);
     if (before.sa_handler == SIG_IGN) continue;
-    struct sigaction action {};
-    action.sa_handler = on_stop;
-    action.sa_flags = SA_RESTART;
-    sigaction(number, &action, nullptr);
+    catch_signal(number, on_stop);
   }
 }
 
 int stop_signal() { return g_signal.load(); }
+
+void catch_status_signal() { catch_signal(SIGUSR1, on_status); }
+
+bool status_wanted() { return g_status.exchange(0) != 0; }
 
 }  // namespace lanewise

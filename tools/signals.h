@@ -17,4 +17,9 @@ void catch_stop_signals();
 // The signal that came, 0 when none did. From any thread.
 int stop_signal();
 
+// From now on SIGUSR1 asks where the run stands, and does nothing else to it.
+void catch_status_signal();
+// True once for all that came since it was last asked. From any thread.
+bool status_wanted();
+
 }  // namespace lanewise

@@ -25,7 +25,7 @@ std::string repeated(const std::string& text, int n) {
 TEST_CASE("document: every value has the position of its key or its own, behind comments and wide characters") {
   const std::string text =
       "// one, \"two\": {\n"
-      "{ \"a\": 1, /* \" */ \"é\\\"\": [10, -2.5e3, // x\n"
+      "{ \"a\": 1,         \"é\\\"\": [10, -2.5e3, // x\n"
       "  true,\r\n"
       "  {\"b\": null}, \"s\\\\\" , [ ] ],\n"
       "\"öö\": {\"x/y\": {}, \"z~\": \"\"}, \"last\": false }";
@@ -56,6 +56,12 @@ TEST_CASE("document: every value has the position of its key or its own, behind 
         "f:2:19 /é\"/6\n"
         "f:4:3 /é\"/3/none/deeper\n");
   CHECK(document.root()["é\""][1] == -2500.0);
+}
+
+TEST_CASE("document: only // begins a comment") {
+  const std::string rule = "a comment begins with // and ends with its line; /* */ is not read";
+  CHECK(problems_of("{ \"a\": /* b */ 1 }\n") == "f:1:8 " + rule + "\n");
+  CHECK(problems_of("{}\n/* b */ // c\n/**/") == "f:2:1 " + rule + "\nf:3:1 " + rule + "\n");
 }
 
 TEST_CASE("document: a pointer's steps survive being written and read") {

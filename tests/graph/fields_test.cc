@@ -29,7 +29,7 @@ struct All {
     f.add("name", name, "a name").one_of({"sgd", "adam"});
     f.add("path", path, "a file");
     f.add("hidden", hidden, "a list").at_least(1);
-    f.add("levels", levels, "numbers").at_most(10);
+    f.add("levels", levels, "numbers").below(10);
     f.add("columns", columns, "texts");
     f.add("steps", steps, "how many").unit("steps").at_least(1);
     f.add("minutes", minutes, "how long").unit("min").above(0);
@@ -134,7 +134,7 @@ TEST_CASE("fields: integers out of their type's range are refused, never wrapped
 TEST_CASE("fields: bounds and choices are checked, each element of a list by itself") {
   CHECK(
       read(
-          R"({"whole": 6, "rate": 0, "name": "adm", "hidden": [4, 0, -1], "levels": [11], "steps": 0, "minutes": 0, "port": "c",
+          R"({"whole": 6, "rate": 0, "name": "adm", "hidden": [4, 0, -1], "levels": [10], "steps": 0, "minutes": 0, "port": "c",
     "metrics": {"every": 0}})")
           .problems ==
       "whole| thing: \"whole\" must be between -5 and 5, not 6\n"
@@ -142,7 +142,7 @@ TEST_CASE("fields: bounds and choices are checked, each element of a list by its
       "name| thing: \"name\" must be one of sgd, adam, not \"adm\"; did you mean \"adam\"?\n"
       "hidden/1| thing: \"hidden\" must be at least 1, not 0\n"
       "hidden/2| thing: \"hidden\" must be at least 1, not -1\n"
-      "levels/0| thing: \"levels\" must be at most 10, not 11\n"
+      "levels/0| thing: \"levels\" must be below 10, not 10\n"
       "steps| thing: \"steps\" must be at least 1, not 0\n"
       "minutes| thing: \"minutes\" must be above 0, not 0\n"
       "port| thing: \"port\" must be one of a, b, not \"c\"\n"
@@ -196,7 +196,7 @@ TEST_CASE("fields: describing reads nothing and tells type, default, bounds, uni
         "name (text) = \"\" [one of sgd, adam]  a name\n"
         "path (file) = \"\" []  a file\n"
         "hidden (list of integers) = [8] [at least 1]  a list\n"
-        "levels (list of numbers) = [] [at most 10]  numbers\n"
+        "levels (list of numbers) = [] [below 10]  numbers\n"
         "columns (list of texts) = [] []  texts\n"
         "steps (integer) = null [at least 1] steps how many\n"
         "minutes (number) = null [above 0] min how long\n"

@@ -231,7 +231,7 @@ TEST_CASE("spec: asking for GPUs where there are none is the device's exit code"
     CHECK(error.exit() == Exit::kDevice);
     CHECK(std::string(error.what()) ==
           "command line  --set lane.device=cuda:*\n"
-          "  \"cuda:*\" is not here: no GPU is visible; \"auto:*\" takes what there is\n"
+          "  this version computes on CPU devices only; write cpu:* or auto:*\n"
           "1 problem; nothing was started");
   }
 }

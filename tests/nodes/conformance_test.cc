@@ -1,4 +1,5 @@
 // What every node type of the table keeps to, whoever wrote it.
+#include <functional>
 #include <set>
 
 #include "nodes/builtin.h"
@@ -45,6 +46,15 @@ bool takes_samples(const NodeType& type) {
   return type.role == Role::kSource || type.role == Role::kPerSample || type.role == Role::kJoin;
 }
 
+// Every type that a test can run by hand.
+void each_type(const std::function<void(const NodeType&)>& test) {
+  for (const NodeType& type : registry().nodes) {
+    if (!takes_samples(type) || type.internal) continue;
+    CAPTURE(type.name);
+    test(type);
+  }
+}
+
 // A plan around one node, "node0" of that type, with as many streams above it as it needs.
 std::unique_ptr<Bench> bench_for(const NodeType& type, SourceRules rules = {.end_rule = "restart"}) {
   const nlohmann::json params = required_params(type), stream = {{"features", 2}, {"samples", 30}};
@@ -57,8 +67,14 @@ std::unique_ptr<Bench> bench_for(const NodeType& type, SourceRules rules = {.end
                                                                 : std::vector<std::string>{"gen0"}});
   }
   auto bench = std::make_unique<Bench>(parts, rules);
-  fit_normalizers(bench->plan, bench->services, bench->normalization);
+  fit_normalizers(bench->plan, bench->services, bench->normalization, [] {});
   return bench;
+}
+
+// The same for each type that a test can run by hand.
+void each_bench(const std::function<void(const NodeType&, const Bench&)>& test,
+                const SourceRules& rules = {.end_rule = "restart"}) {
+  each_type([&](const NodeType& type) { test(type, *bench_for(type, rules)); });
 }
 
 // Inputs of the node under test, one set a firing: none for a source.
@@ -81,6 +97,15 @@ std::string text(const std::optional<Packet>& packet) {
   std::string all = save_tensor(b.x).dump() + save_tensor(b.y).dump();
   for (const Tag& tag : b.rows) all += text(tag);
   return all;
+}
+
+// Every packet of every firing.
+std::vector<std::string> texts_of(const std::vector<std::vector<Packet>>& inputs) {
+  std::vector<std::string> lines;
+  for (const auto& packets : inputs) {
+    for (const Packet& p : packets) lines.push_back(text(std::optional(p)));
+  }
+  return lines;
 }
 
 std::vector<std::string> run(NodeRunner& node, const std::vector<std::vector<Packet>>& inputs, std::size_t from, std::size_t to) {
@@ -154,11 +179,7 @@ TEST_CASE("conformance: a wrong type, a value out of bounds and an unknown name 
 }
 
 TEST_CASE("conformance: what a node sends is what its signature says, and its defaults have no problem") {
-  for (const NodeType& type : registry().nodes) {
-    if (!takes_samples(type) || type.internal) continue;
-    CAPTURE(type.name);
-    const std::unique_ptr<Bench> made = bench_for(type);
-    const Bench& bench = *made;
+  each_bench([](const NodeType& type, const Bench& bench) {
     CHECK(rules_of(bench.problems).empty());
     const Signature& signature = bench.node("node0").signatures.at(0);
     NodeRunner node(bench, "node0");
@@ -176,71 +197,54 @@ TEST_CASE("conformance: what a node sends is what its signature says, and its de
       }
     }
     CHECK(sent > 0);
-  }
+  });
 }
 
 TEST_CASE("conformance: the same seed gives the same packets") {
-  for (const NodeType& type : registry().nodes) {
-    if (!takes_samples(type) || type.internal) continue;
-    CAPTURE(type.name);
+  each_type([](const NodeType& type) {
     const std::unique_ptr<Bench> a = bench_for(type), b = bench_for(type);
     NodeRunner first(*a, "node0"), second(*b, "node0");
     CHECK(run(first, inputs_for(*a, 40), 0, 40) == run(second, inputs_for(*b, 40), 0, 40));
-  }
+  });
 }
 
 TEST_CASE("conformance: a node restored midway goes on as the one it was saved from") {
   for (const SourceRules& rules : {SourceRules{.end_rule = "restart"}, SourceRules{.end_rule = "mask", .evaluating = true}}) {
-    for (const NodeType& type : registry().nodes) {
-      if (!takes_samples(type) || type.internal) continue;
-      const std::unique_ptr<Bench> made = bench_for(type, rules);
-      const Bench& bench = *made;
-      const std::vector<std::vector<Packet>> inputs = inputs_for(bench, 60);
-      for (const std::size_t middle : {0, 1, 17, 29, 31}) {
-        CAPTURE(type.name);
-        CAPTURE(middle);
-        NodeRunner whole(bench, "node0"), rest(bench, "node0");
-        run(whole, inputs, 0, middle);
-        // As a checkpoint keeps it.
-        rest.node().restore(nlohmann::json::from_cbor(nlohmann::json::to_cbor(whole.node().state())));
-        CHECK(run(whole, inputs, middle, 60) == run(rest, inputs, middle, 60));
-      }
-    }
+    each_bench(
+        [](const NodeType&, const Bench& bench) {
+          const std::vector<std::vector<Packet>> inputs = inputs_for(bench, 60);
+          for (const std::size_t middle : {0, 1, 17, 29, 31}) {
+            CAPTURE(middle);
+            NodeRunner whole(bench, "node0"), rest(bench, "node0");
+            run(whole, inputs, 0, middle);
+            // As a checkpoint keeps it.
+            rest.node().restore(nlohmann::json::from_cbor(nlohmann::json::to_cbor(whole.node().state())));
+            CHECK(run(whole, inputs, middle, 60) == run(rest, inputs, middle, 60));
+          }
+        },
+        rules);
   }
 }
 
 TEST_CASE("conformance: a node changes nothing of what it is handed, and nothing of what it has sent") {
-  for (const NodeType& type : registry().nodes) {
-    if (!takes_samples(type) || type.internal) continue;
-    CAPTURE(type.name);
-    const std::unique_ptr<Bench> made = bench_for(type);
-    const Bench& bench = *made;
+  each_bench([](const NodeType&, const Bench& bench) {
     NodeRunner node(bench, "node0");
     const std::vector<std::vector<Packet>> inputs = inputs_for(bench, 40);  // shared with what is fired
-    std::vector<std::string> before, after, sent_then, sent_now;
+    const std::vector<std::string> before = texts_of(inputs);
+    std::vector<std::string> sent_then, sent_now;
     std::vector<std::optional<Packet>> sent;
-    for (const auto& packets : inputs) {
-      for (const Packet& p : packets) before.push_back(text(std::optional(p)));
-    }
     for (const auto& packets : inputs) {
       sent.push_back(node.fire(packets).packet);
       sent_then.push_back(text(sent.back()));
     }
-    for (const auto& packets : inputs) {
-      for (const Packet& p : packets) after.push_back(text(std::optional(p)));
-    }
     for (const auto& packet : sent) sent_now.push_back(text(packet));
-    CHECK(before == after);
+    CHECK(texts_of(inputs) == before);
     CHECK(sent_then == sent_now);
-  }
+  });
 }
 
 TEST_CASE("conformance: the end passes through, and what leaves is numbered from 0 without a gap") {
-  for (const NodeType& type : registry().nodes) {
-    if (!takes_samples(type) || type.internal) continue;
-    CAPTURE(type.name);
-    const std::unique_ptr<Bench> made = bench_for(type);
-    const Bench& bench = *made;
+  each_bench([](const NodeType& type, const Bench& bench) {
     NodeRunner node(bench, "node0");
     std::uint64_t due = 0;
     std::uint64_t taken = 0, absorbed = 0;
@@ -254,12 +258,12 @@ TEST_CASE("conformance: the end passes through, and what leaves is numbered from
       CHECK(tag.seq == due++);
     }
     CHECK(taken == due + absorbed);
-    if (type.role == Role::kSource) continue;
+    if (type.role == Role::kSource) return;
     const Fired last = node.fire(std::vector<Packet>(bench.node("node0").inputs.size()));
     CHECK(last.ended);
     if (type.role == Role::kPerSample) CHECK_FALSE(last.packet);
     if (type.role == Role::kJoin) CHECK(last.packet->get<Batch>().cut);
-  }
+  });
 }
 
 TEST_CASE("conformance: a source that ends ends, and one that is masked sends fillers that touch nothing") {

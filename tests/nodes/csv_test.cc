@@ -1,3 +1,4 @@
+#include "graph/text.h"
 #include "nodes/builtin.h"
 #include "tests/check.h"
 #include "tests/nodes/node_runner.h"
@@ -138,11 +139,47 @@ TEST_CASE("csv: parameters that contradict each other are refused") {
   CHECK(samples_of("a,b\n", {{"target", {"a"}}, {"horizon", 0}}) ==
         Lines{"with horizon 0 the target \"a\" is among its own features; give a horizon of at least 1, or take it out of one of "
               "them"});
-  CHECK(samples_of("a,b\n", {{"rows", "5"}}) == Lines{"rows \"5\" are no range; write \"0:300\", \"300:\", \":300\" or \"\""});
-  CHECK(samples_of("a,b\n", {{"separator", "||"}})[0] == "separator \"||\" is not one character; write \",\", \";\" or \"tab\"");
+  for (const std::string separator : {"||", "", "\"", "\n", "é"}) {
+    CHECK(samples_of("a,b\n", {{"separator", separator}}) ==
+          Lines{fmt::format("separator {} must be one ASCII character, no quote and no line end, or \"tab\"", in_quotes(separator))});
+  }
+  const Bench nameless({{"gen0", csv(), {{"path", ""}, {"features", {"a"}}, {"target", {"b"}}}}});
+  CHECK(rules_of(nameless.problems) == Lines{"path is empty; name the CSV file"});
   CHECK(samples_of("a,b\n", {{"features", {"a", "a"}}}) == Lines{"features name a column twice"});
   CHECK(samples_of("a,b\n", {{"features", nlohmann::json::array()}}) == Lines{"features name no column"});
   CHECK(samples_of("a,b,c\n", {{"target", {"b", "c"}}, {"classes", 2}}) == Lines{"classes need a target of one column"});
+}
+
+TEST_CASE("csv: rows that are no range are told beside other parameters that are wrong") {
+  const nlohmann::json params = {{"path", "x.csv"}, {"features", {"a"}}, {"target", {"b"}}, {"rows", "5"}, {"context", -1}, {"classes", 1 << 25}};
+  std::vector<Problem> problems;
+  Fields fields({&params, "csv", [](const std::string& key) { return Place{key, key}; }, [](const std::string&) { return std::string(); }},
+                problems);
+  csv().fields(fields);
+  CHECK(rules_of(problems) == Lines{"csv: \"classes\" must be between 2 and 16777216, not 33554432", "csv: \"context\" must be at least 0, not -1",
+                                    "csv: rows \"5\" are no range; write \"0:300\", \"300:\", \":300\" or \"\""});
+}
+
+TEST_CASE("csv: what a message repeats of a file is whole and printable") {
+  const std::string field("x\0y\x1b[2J", 7);
+  CHECK(samples_of("a,b\n1,2\n3," + field + "\n", {}) ==
+        Lines{"4: FILE:3: column \"b\": \"x\\u0000y\\u001b[2J\" is no number; is it to be listed in \"missing\"?"});
+}
+
+TEST_CASE("csv: nodes of one file share its rows while they are in use, whatever becomes of the file") {
+  const TemporaryFile file(counting(3));
+  const nlohmann::json params = {{"path", file.path()}, {"features", {"a"}}, {"target", {"b"}}};
+  const Bench bench({{"gen0", csv(), params}}), other({{"gen0", csv(), params}}, {.end_rule = "first", .evaluating = true});
+  {
+    NodeRunner trained(bench, "gen0");
+    const std::vector<std::string> before = texts(trained.take(1));
+    std::ofstream(file.path()) << counting(9);
+    NodeRunner evaluated(other, "gen0");
+    CHECK(evaluated.take(100).size() == 2);
+    CHECK(before == Lines{"run 0 seq 0 start | x 0 | y 10"});
+  }
+  NodeRunner later(other, "gen0");
+  CHECK(later.take(100).size() == 8);
 }
 
 TEST_CASE("csv: the sixteen airlines read to their ends") {

@@ -19,7 +19,7 @@ std::string text(const std::vector<double>& mean, const std::vector<double>& sca
 std::string text(const Statistics& s) { return "x" + text(s.x_mean, s.x_scale) + " | y" + text(s.y_mean, s.y_scale); }
 
 std::string fitted(Bench& bench, const std::string& id) {
-  fit_normalizers(bench.plan, bench.services, bench.normalization);
+  fit_normalizers(bench.plan, bench.services, bench.normalization, [] {});
   return text(*bench.normalization.find(id));
 }
 
@@ -79,7 +79,7 @@ TEST_CASE("fit: leaves `running` nodes to themselves and disturbs no later run")
   Bench bench({{"gen0", ar1(), {{"samples", 50}}}, {"norm0", normalize(), {{"mode", "running"}}, {"gen0"}}});
   NodeRunner before(bench, "gen0");
   const std::vector<Sample> first = before.take(10);
-  fit_normalizers(bench.plan, bench.services, bench.normalization);
+  fit_normalizers(bench.plan, bench.services, bench.normalization, [] {});
   CHECK(bench.normalization.table().empty());
   CHECK(bench.services.get<SourceRules>().end_rule == bench.rules.end_rule);
   NodeRunner after(bench, "gen0");

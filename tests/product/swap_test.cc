@@ -1,6 +1,8 @@
 // Swapping nodes from the command line.
 #include <doctest/doctest.h>
 
+#include <map>
+
 #include "tests/product/pipelines.h"
 #include "tests/product/run_command.h"
 
@@ -39,6 +41,18 @@ TEST_CASE("swap: a loss and a model's parameters are set by name, and one stream
   REQUIRE(ran.finished.exit == 0);
   const nlohmann::json pipeline = read_json(dir.path("out/manifest.json")).at("pipeline");
   CHECK(pipeline.at("models").at("net").at("activation") == "tanh");
+  const auto values_of = [&](const std::string& type, const std::string& param) {
+    std::map<std::string, nlohmann::json> values;
+    for (const auto& node : pipeline.at("nodes")) {
+      if (node.at("type") == type) values[node.at("id")] = node.at("params").at(param);
+    }
+    return values;
+  };
+  const auto losses = values_of("compute", "loss"), periods = values_of("sine", "period");
+  CHECK(losses.size() == 8);
+  for (const auto& [lane, loss] : losses) CHECK_MESSAGE(loss == "huber", lane);
+  CHECK(periods.size() == 16);
+  for (const auto& [source, period] : periods) CHECK_MESSAGE((period == 9) == (source == "gen3"), source);
 }
 
 TEST_CASE("swap: an impossible one is refused by check, and the message names the edge") {

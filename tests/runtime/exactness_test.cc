@@ -12,6 +12,7 @@
 #include "runtime/replica.h"
 #include "runtime/values.h"
 #include "tests/check.h"
+#include "tests/runtime/models.h"
 #include "tests/runtime/plain_loop.h"
 
 using namespace lanewise;
@@ -90,7 +91,7 @@ void run_lane(Replicas& replicas, int lane, const std::vector<PlainLoop::Row>& r
   at::Tensor& bucket = replicas.bucket(lane);
   bucket.zero_();
   const at::Tensor x = at::stack({a.x, b.x}).unsqueeze(0), y = at::stack({a.y, b.y}).unsqueeze(0);
-  at::Tensor losses = loss_type("mse").rows(replicas.model(lane).forward(x), y, 1);
+  at::Tensor losses = loss_type("mse").rows(predict(replicas.model(lane), x), y, 1);
   if (backward == Backward::kDetached) losses = losses.detach().requires_grad_();
   at::Tensor weights = at::tensor({a.weight, b.weight}, y.options()).view({1, 2});
   const double count = a.weight + b.weight;

@@ -6,15 +6,12 @@
 #include "runtime/values.h"
 #include "tests/check.h"
 #include "tests/runtime/errors.h"
+#include "tests/runtime/models.h"
 
 using namespace lanewise;
 using nlohmann::json;
 
 namespace {
-
-std::unique_ptr<Model> make(const std::string& type, const json& params, const Shape& input, const Shape& output) {
-  return model_type(type).make(params, input, output);
-}
 
 // "weight [1, 3] 0.577; bias [1] 0.577"
 std::string print(const Model& model) {
@@ -25,25 +22,12 @@ std::string print(const Model& model) {
   return text;
 }
 
-// Leaves with arbitrary values, bound to the model.
-std::map<std::string, at::Tensor> bind_some(Model& model, int seed = 1) {
-  at::manual_seed(seed);
-  std::map<std::string, at::Tensor> named;
-  std::vector<at::Tensor> leaves;
-  for (const ParameterSpec& spec : model.parameters()) {
-    leaves.push_back(at::randn(spec.shape, at::kDouble).mul_(0.5).requires_grad_());
-    named[spec.name] = leaves.back();
-  }
-  model.bind(leaves);
-  return named;
-}
-
 }  // namespace
 
-TEST_CASE("model: the table holds linear, mlp and gru") {
+TEST_CASE("model: the table holds linear, mlp, gru and lstm") {
   std::string names;
   for (const ModelType& type : model_types()) names += type.name + " ";
-  CHECK(names == "linear mlp gru ");
+  CHECK(names == "linear mlp gru lstm ");
 }
 
 TEST_CASE("model: parameters have the names, shapes and bounds of PyTorch's layers") {
@@ -56,6 +40,9 @@ TEST_CASE("model: parameters have the names, shapes and bounds of PyTorch's laye
         "rnn.weight_ih_l0 [12, 3] 0.500; rnn.weight_hh_l0 [12, 4] 0.500; rnn.bias_ih_l0 [12] 0.500; "
         "rnn.bias_hh_l0 [12] 0.500; rnn.weight_ih_l1 [12, 4] 0.500; rnn.weight_hh_l1 [12, 4] 0.500; "
         "rnn.bias_ih_l1 [12] 0.500; rnn.bias_hh_l1 [12] 0.500; head.weight [2, 4] 0.500; head.bias [2] 0.500");
+  CHECK(print(*make("lstm", {{"hidden", 4}}, {3}, {2})) ==
+        "rnn.weight_ih_l0 [16, 3] 0.500; rnn.weight_hh_l0 [16, 4] 0.500; rnn.bias_ih_l0 [16] 0.500; "
+        "rnn.bias_hh_l0 [16] 0.500; head.weight [2, 4] 0.500; head.bias [2] 0.500");
   CHECK(make("mlp", json::object(), {8}, {1})->parameter_count() == 8 * 64 + 64 + 64 * 64 + 64 + 64 + 1);
 }
 
@@ -63,7 +50,7 @@ TEST_CASE("model: linear computes W x + b over all values of a sample") {
   const auto model = make("linear", json::object(), {2, 3}, {2, 2});
   const auto p = bind_some(*model);
   const at::Tensor x = at::randn({3, 2, 2, 3}, at::kDouble);
-  const at::Tensor prediction = model->forward(x);
+  const at::Tensor prediction = predict(*model, x);
   CHECK(prediction.sizes() == at::IntArrayRef({3, 2, 2, 2}));
   for (int t = 0; t < 3; ++t) {
     for (int row = 0; row < 2; ++row) {
@@ -86,47 +73,8 @@ TEST_CASE("model: mlp applies the activation between its layers and not after th
     const at::Tensor x = at::randn({1, 4, 3}, at::kDouble);
     const at::Tensor hidden = apply(at::matmul(x, p.at("0.weight").t()) + p.at("0.bias"));
     const at::Tensor right = at::matmul(hidden, p.at("2.weight").t()) + p.at("2.bias");
-    CHECK(at::allclose(model->forward(x), right, 1e-12, 1e-12));
+    CHECK(at::allclose(predict(*model, x), right, 1e-12, 1e-12));
   }
-}
-
-TEST_CASE("model: gru equals the library's, with one layer and two, forward and backward") {
-  for (const int layers : {1, 2}) {
-    CAPTURE(layers);
-    const auto model = make("gru", {{"hidden", 5}, {"layers", layers}}, {7, 3}, {2});
-    auto p = bind_some(*model);
-    const at::Tensor x = at::randn({2, 3, 7, 3}, at::kDouble);
-    std::vector<at::Tensor> library, ours;
-    for (const ParameterSpec& spec : model->parameters()) {
-      if (spec.name.starts_with("rnn.")) library.push_back(p.at(spec.name));
-    }
-    const at::Tensor zero = at::zeros({layers, 6, 5}, at::kDouble);
-    const at::Tensor states =
-        std::get<0>(at::gru(x.reshape({6, 7, 3}), zero, library, true, layers, 0, false, false, /*batch_first=*/true));
-    const at::Tensor right = at::linear(states.select(1, 6), p.at("head.weight"), p.at("head.bias")).view({2, 3, 2});
-    const at::Tensor prediction = model->forward(x);
-    CHECK(at::allclose(prediction, right, 1e-12, 1e-12));
-
-    right.square().sum().backward();
-    std::map<std::string, at::Tensor> gradients;
-    for (auto& [name, leaf] : p) {
-      gradients[name] = leaf.grad().clone();
-      leaf.mutable_grad() = at::Tensor();
-    }
-    prediction.square().sum().backward();
-    for (const auto& [name, leaf] : p) {
-      CAPTURE(name);
-      CHECK(at::allclose(leaf.grad(), gradients.at(name), 1e-10, 1e-12));
-    }
-  }
-}
-
-TEST_CASE("model: gru takes a sample without a time axis as one step") {
-  const auto flat = make("gru", {{"hidden", 4}}, {3}, {1}), timed = make("gru", {{"hidden", 4}}, {1, 3}, {1});
-  bind_some(*flat);
-  bind_some(*timed);
-  const at::Tensor x = at::randn({2, 5, 3}, at::kDouble);
-  CHECK(at::equal(flat->forward(x), timed->forward(x.unsqueeze(2))));
 }
 
 TEST_CASE("model: a row's prediction does not depend on the other rows") {
@@ -137,7 +85,7 @@ TEST_CASE("model: a row's prediction does not depend on the other rows") {
     const at::Tensor x = at::randn({1, 3, 4, 3}, at::kDouble);
     at::Tensor other = x.clone();
     other[0][1].fill_(1e6);
-    const at::Tensor a = model->forward(x), b = model->forward(other);
+    const at::Tensor a = predict(*model, x), b = predict(*model, other);
     CHECK(at::equal(a[0][0], b[0][0]));
     CHECK(at::equal(a[0][2], b[0][2]));
     CHECK_FALSE(at::equal(a[0][1], b[0][1]));
@@ -145,9 +93,6 @@ TEST_CASE("model: a row's prediction does not depend on the other rows") {
 }
 
 TEST_CASE("model: a shape that does not suit is refused with what would") {
-  CHECK(error_of([] {
-          make("gru", json::object(), {2, 3, 4}, {1});
-        }) == "3: gru takes samples x [time, features] or [features], not [2, 3, 4]");
   CHECK(error_of([] {
           make("mlp", {{"inputs", 5}}, {2, 3}, {1});
         }) == "3: mlp is told inputs 5, but the samples give it 6; leave inputs out to take what comes");

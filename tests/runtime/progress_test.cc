@@ -11,13 +11,15 @@ TEST_CASE("progress: durations are told in the two units that matter") {
   CHECK(duration_text(125) == "2 min 5 s");
   CHECK(duration_text(4320) == "1 h 12 min");
   CHECK(duration_text(-1) == "0 s");
+  CHECK(duration_text(1e300) == "more than 100 years");
+  CHECK(duration_text(INFINITY) == "more than 100 years");
 }
 
 TEST_CASE("progress: a source that gives nothing for stall_s is named while the run goes on") {
   Topology t;
   t.streams = 2;
   t.lanes = 1;
-  t.run = R"("steps": 4, "stall_s": 0.05)";
+  t.run = R"("steps": 4, "stall_s": 0.1)";
   // The streams' tenth of a second of silence stands for a slow simulator.
   Registry registry = test_registry();
   for (NodeType& type : registry.nodes) {

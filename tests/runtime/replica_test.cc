@@ -5,6 +5,7 @@
 #include "graph/sha256.h"
 #include "runtime/optimizer_ops.h"
 #include "tests/check.h"
+#include "tests/runtime/models.h"
 
 using namespace lanewise;
 
@@ -82,7 +83,7 @@ TEST_CASE("replica: with shared weights every lane reads one copy, with per_devi
 TEST_CASE("replica: gradients add up in the lane's bucket and stay views of it") {
   Replicas r = replicas(2, false, at::kDouble);
   const at::Tensor x = at::ones({1, 2, 3}, at::kDouble);
-  for (int round = 0; round < 2; ++round) r.model(1).forward(x).sum().backward();
+  for (int round = 0; round < 2; ++round) predict(r.model(1), x).sum().backward();
   for (std::size_t i = 0; i < r.leaves(1).size(); ++i) {
     const at::Tensor& gradient = r.leaves(1)[i].grad();
     CHECK(gradient.const_data_ptr() == r.bucket(1).const_data_ptr<double>() + r.layout().offsets[i]);
@@ -99,10 +100,10 @@ TEST_CASE("replica: gradients add up in the lane's bucket and stay views of it")
 TEST_CASE("replica: a backward across an optimizer step raises") {
   for (const bool per_device : {false, true}) {
     Replicas r = replicas(2, per_device);
-    const at::Tensor before = r.model(1).forward(at::ones({1, 2, 3})).sum();
+    const at::Tensor before = predict(r.model(1), at::ones({1, 2, 3})).sum();
     step(r, per_device ? 1 : 0, /*mark=*/true);
     CHECK_THROWS_WITH_AS(before.backward(), doctest::Contains("modified by an inplace operation"), c10::Error);
-    r.model(1).forward(at::ones({1, 2, 3})).sum().backward();
+    predict(r.model(1), at::ones({1, 2, 3})).sum().backward();
   }
 }
 
@@ -112,7 +113,7 @@ TEST_CASE("replica: only mark_changed tells autograd of a fused step") {
   step(r, 0, /*mark=*/false);
   CHECK(r.weights(0)._version() == version);
   // Without the mark, this backward would go through with the new weights in place of those of the forward.
-  const at::Tensor before = r.model(0).forward(at::ones({1, 2, 3})).sum();
+  const at::Tensor before = predict(r.model(0), at::ones({1, 2, 3})).sum();
   step(r, 0, /*mark=*/false);
   CHECK_NOTHROW(before.backward());
 }

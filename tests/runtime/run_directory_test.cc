@@ -42,7 +42,7 @@ TEST_CASE("run directory: without a path nothing is written, with one the files 
   CHECK(said == std::vector<std::string>{"hello"});
 
   const TemporaryFolder folder;
-  RunDirectory some(folder.path() + "/a/b", [](const std::string&) {});
+  RunDirectory some(folder.path(), [](const std::string&) {});
   some.append("metrics.jsonl", "1\n");
   some.append("metrics.jsonl", "2\n");
   OutputFile* tap = some.tap("a", "x.csv");
@@ -50,7 +50,7 @@ TEST_CASE("run directory: without a path nothing is written, with one the files 
   tap->write("3\n");
   some.write("report.json", "{}\n");
   some.close();
-  CHECK(read_text(folder.path() + "/a/b/metrics.jsonl") == "1\n2\n");
-  CHECK(read_text(folder.path() + "/a/b/x.csv") == "3\n");
-  CHECK(read_text(folder.path() + "/a/b/report.json") == "{}\n");
+  CHECK(read_text(folder.path() + "/metrics.jsonl") == "1\n2\n");
+  CHECK(read_text(folder.path() + "/x.csv") == "3\n");
+  CHECK(read_text(folder.path() + "/report.json") == "{}\n");
 }

@@ -1,0 +1,58 @@
+#include "runtime/setup.h"
+
+#include <ATen/Parallel.h>
+
+#include "runtime/model.h"
+#include "runtime/snapshot.h"
+
+namespace lanewise {
+
+void use_one_thread() { at::set_num_threads(1); }
+
+std::string end_rule_of(const Plan& train, const PlanNode& source) {
+  const auto own = source.params.find("on_end");
+  return own == source.params.end() || own->is_null() ? train.end_rule : own->get<std::string>();
+}
+
+SourceRules source_rules(const Plan& train) {
+  SourceRules rules;
+  rules.dtype = train.run.dtype == "float64" ? at::kDouble : at::kFloat;
+  rules.end_rule = train.end_rule;
+  rules.passes = train.run.passes;
+  // Beside streams that end for good, one that restarts does not hold up the end: it has ended once it was read.
+  bool any_mask = false;
+  for (const int source : train.with_role(Role::kSource)) {
+    any_mask = any_mask || end_rule_of(train, train.nodes[source]) == "mask";
+  }
+  if (any_mask && !rules.passes) rules.passes = 1;
+  return rules;
+}
+
+std::unique_ptr<Replicas> make_replicas(const Plan& train, const StreamTable& streams) {
+  const std::vector<int> lanes = train.with_role(Role::kCompute);
+  if (lanes.empty() || train.with_role(Role::kOptimizer).empty()) {
+    throw Error(Exit::kPipeline, "the pipeline trains nothing: it needs compute nodes, a reduction and an optimizer");
+  }
+  const PlanNode& lane = train.nodes[lanes.front()];
+  const PlanEdge& edge = train.edges[lane.inputs[0]];
+  const Signature& batch = train.nodes[edge.from].signatures[edge.from_port];
+  const Signature& prediction = lane.signatures[1];
+  if (!batch.x || !prediction.y) {
+    throw Error(Exit::kPipeline, fmt::format("{}: the shapes of its samples are not known before the run", lane.id));
+  }
+  const PlanModel& model = train.model(lane.params["model"].get<std::string>());
+  const ModelType& type = model_type(model.type);
+  auto replicas = std::make_unique<Replicas>([&] { return type.make(model.params, *batch.x, *prediction.y); }, model.name,
+                                             ReplicaOptions{.dtype = train.run.dtype == "float64" ? at::kDouble : at::kFloat,
+                                                            .per_device = train.run.weights == "per_device",
+                                                            .lanes = static_cast<int>(lanes.size()),
+                                                            .streams = streams.size(),
+                                                            .seed = train.run.seed});
+  if (const auto init = model.params.find("init"); init != model.params.end() && init->is_string() && !init->get<std::string>().empty()) {
+    const auto path = init->get<std::string>();
+    load_weights(*replicas, read_safetensors(path).tensors, path);
+  }
+  return replicas;
+}
+
+}  // namespace lanewise

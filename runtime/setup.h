@@ -1,0 +1,25 @@
+// What training, evaluation and prediction set up alike from a plan.
+#pragma once
+
+#include <memory>
+
+#include "graph/plan.h"
+#include "runtime/replica.h"
+#include "runtime/services.h"
+
+namespace lanewise {
+
+// One thread an operation: the lanes are what runs in parallel. The setting is the calling thread's own.
+void use_one_thread();
+
+// What the end of a source's stream means in a training: its own "on_end", or the run's.
+std::string end_rule_of(const Plan& train, const PlanNode& source);
+
+// How sources behave in a training.
+SourceRules source_rules(const Plan& train);
+
+// The replicas of a training plan's one model, one lane a compute node. Throws Error(kPipeline) for a pipeline that trains
+// nothing, and Error(kCheckpoint) when the model's `init` file does not fit.
+std::unique_ptr<Replicas> make_replicas(const Plan& train, const StreamTable& streams);
+
+}  // namespace lanewise

@@ -1,0 +1,127 @@
+#include "runtime/snapshot.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+namespace lanewise {
+namespace {
+
+constexpr const char* kRecurrent = "recurrent";
+constexpr const char* kOptimizer = "optimizer.";
+
+// Nodes that stand behind the lanes: their state belongs to the step, while the nodes before run ahead of it.
+bool belongs_to_step(const PlanNode& node) {
+  return node.type->role == Role::kReduce || node.type->role == Role::kOptimizer || node.type->role == Role::kSink;
+}
+
+const at::Tensor* find(const std::vector<NamedTensor>& tensors, const std::string& name) {
+  const auto it = std::ranges::find(tensors, name, &NamedTensor::name);
+  return it == tensors.end() ? nullptr : &it->tensor;
+}
+
+// What the optimizer would not take up is not lost without a word.
+void refuse_another_optimizer(const TrainingParts& parts, const Checkpoint& checkpoint) {
+  const std::vector<NamedTensor> own = parts.optimizers.state();
+  for (const NamedTensor& saved : checkpoint.state) {
+    if (!saved.name.starts_with(kOptimizer)) continue;
+    const std::string name = saved.name.substr(std::string(kOptimizer).size());
+    if (find(own, name) != nullptr) continue;
+    const PlanNode& node = parts.plan.nodes[parts.plan.with_role(Role::kOptimizer).front()];
+    throw Error(Exit::kCheckpoint, fmt::format("the checkpoint's optimizer was another one: it holds \"{}\", which {} does not keep",
+                                               name, node.params.at("name").get<std::string>()));
+  }
+}
+
+}  // namespace
+
+std::vector<NamedTensor> state_dict(const Replicas& replicas) {
+  std::vector<NamedTensor> tensors;
+  for (std::size_t i = 0; i < replicas.specs().size(); ++i) {
+    tensors.push_back({replicas.specs()[i].name, replicas.parameter(static_cast<int>(i))});
+  }
+  return tensors;
+}
+
+void load_weights(Replicas& replicas, const std::vector<NamedTensor>& weights, const std::string& from) {
+  std::vector<NamedTensor> own = state_dict(replicas);
+  for (NamedTensor& parameter : own) {
+    const at::Tensor* const saved = find(weights, parameter.name);
+    const auto shape = [](const at::Tensor& t) { return to_string(Shape(t.sizes().vec())); };
+    if (saved == nullptr) {
+      throw Error(Exit::kCheckpoint, fmt::format("{} holds no \"{}\", which this model has", from, parameter.name));
+    }
+    if (saved->sizes() != parameter.tensor.sizes()) {
+      throw Error(Exit::kCheckpoint, fmt::format("{}: \"{}\" is {}, and in this model {}", from, parameter.name, shape(*saved),
+                                                 shape(parameter.tensor)));
+    }
+    parameter.tensor.copy_(*saved);
+  }
+  for (const NamedTensor& saved : weights) {
+    if (find(own, saved.name) == nullptr) {
+      throw Error(Exit::kCheckpoint, fmt::format("{} holds \"{}\", which this model does not have", from, saved.name));
+    }
+  }
+  for (int d = 1; d < replicas.domain_count(); ++d) replicas.weights(d).copy_(replicas.weights(0));
+}
+
+nlohmann::ordered_json save_normalization(const Normalization& normalization) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::object();
+  for (const auto& [node, s] : normalization.table()) {
+    all[node] = {{"x_mean", s.x_mean}, {"x_scale", s.x_scale}, {"y_mean", s.y_mean}, {"y_scale", s.y_scale}};
+  }
+  return all;
+}
+
+void load_normalization(Normalization& normalization, const nlohmann::json& saved) {
+  for (auto it = saved.begin(); it != saved.end(); ++it) {
+    normalization.set(it.key(), Statistics{.x_mean = it->at("x_mean"), .x_scale = it->at("x_scale"),
+                                           .y_mean = it->at("y_mean"), .y_scale = it->at("y_scale")});
+  }
+}
+
+Checkpoint take_snapshot(const TrainingParts& parts, const Flow& flow, std::uint64_t step) {
+  Checkpoint checkpoint{.step = step, .manifest = nlohmann::ordered_json::object(), .weights = state_dict(parts.replicas), .state = {}};
+  for (NamedTensor& t : checkpoint.weights) t.tensor = t.tensor.clone();
+  for (const NamedTensor& t : parts.optimizers.state()) checkpoint.state.push_back({kOptimizer + t.name, t.tensor.clone()});
+  if (parts.recurrent.size() > 0) checkpoint.state.push_back({kRecurrent, parts.recurrent.rows().clone()});
+
+  nlohmann::ordered_json& manifest = checkpoint.manifest;
+  manifest["digest"] = parts.plan.digest;
+  manifest["streams"] = parts.cursors.save(parts.streams);
+  manifest["recurrent_runs"] = parts.recurrent.runs();
+  manifest["normalization"] = save_normalization(parts.normalization);
+  manifest["target_means"] = parts.means.state();
+  nlohmann::ordered_json& nodes = manifest["nodes"] = nlohmann::ordered_json::object();
+  for (std::size_t i = 0; i < parts.plan.nodes.size(); ++i) {
+    const PlanNode& node = parts.plan.nodes[i];
+    if (!belongs_to_step(node)) continue;
+    if (nlohmann::json state = flow.node(static_cast<int>(i)).state(); !state.empty()) nodes[node.id] = std::move(state);
+  }
+  return checkpoint;
+}
+
+void restore_parts(const TrainingParts& parts, const Checkpoint& checkpoint) {
+  load_weights(parts.replicas, checkpoint.weights, "the checkpoint");
+  parts.optimizers.restore([&](const std::string& name) { return find(checkpoint.state, kOptimizer + name); });
+  refuse_another_optimizer(parts, checkpoint);
+  const nlohmann::json manifest = checkpoint.manifest;
+  if (parts.recurrent.size() > 0) {
+    const at::Tensor* const rows = find(checkpoint.state, kRecurrent);
+    if (rows == nullptr) throw Error(Exit::kCheckpoint, "the checkpoint holds no recurrent state, which this model has");
+    parts.recurrent.restore(*rows, manifest.at("recurrent_runs").get<std::vector<std::uint64_t>>());
+  }
+  load_normalization(parts.normalization, manifest.at("normalization"));
+  parts.means.restore(manifest.at("target_means"));
+  parts.cursors.load(manifest.at("streams"), parts.streams);
+}
+
+void restore_nodes(const TrainingParts& parts, const Checkpoint& checkpoint, std::vector<std::unique_ptr<Node>>& nodes) {
+  parts.cursors.rewind(parts.plan, parts.streams, nodes);
+  const nlohmann::json saved = checkpoint.manifest.at("nodes");
+  for (std::size_t i = 0; i < parts.plan.nodes.size(); ++i) {
+    const PlanNode& node = parts.plan.nodes[i];
+    if (const auto it = saved.find(node.id); it != saved.end() && belongs_to_step(node)) nodes[i]->restore(*it);
+  }
+}
+
+}  // namespace lanewise

@@ -1,0 +1,28 @@
+// lanewise resume: goes on with a run that was stopped or killed, as if it had never been interrupted.
+#include "nodes/builtin.h"
+#include "tools/options.h"
+#include "tools/signals.h"
+#include "tools/trained_run.h"
+#include "tools/training.h"
+
+namespace lanewise {
+
+int resume_command(const Arguments& arguments) {
+  Options options("resume",
+                  "Goes on with the run in a directory from its newest valid checkpoint, bit for bit as if it had never been "
+                  "interrupted; without one, from step 0. What the run wrote after the checkpoint is cut and written again.",
+                  {"lanewise resume runs/first", "lanewise resume runs/first --set run.passes=10"});
+  bool quiet = false, json = false, pin = false;
+  options.run_directory();
+  options.flag("--quiet", quiet, "no progress; errors and the summary only");
+  options.flag("--json", json, "prints the report on standard output, and nothing else there");
+  options.flag("--pin", pin, "keeps each worker on a core of its own, for measuring");
+  if (!options.parse(arguments)) return 0;
+
+  catch_stop_signals();
+  const Registry registry = builtin_registry();  // outlives the plans, whose nodes point into it
+  Plans plans = plan_run(options.file(), options.overrides(), /*predict=*/false, registry);
+  return train_and_tell(std::move(plans), {.directory = options.file(), .resume = true, .quiet = quiet, .pin = pin}, json);
+}
+
+}  // namespace lanewise

@@ -1,0 +1,60 @@
+#include "tools/trained_run.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+
+#include "graph/diff.h"
+#include "runtime/checkpoint_store.h"
+#include "runtime/input_file.h"
+#include "runtime/report.h"
+#include "runtime/strict_json.h"
+#include "tools/options.h"
+#include "tools/output.h"
+
+namespace lanewise {
+namespace {
+
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
+constexpr std::size_t kDifferencesShown = 20;
+
+void refuse_another_plan(const std::string& path, const nlohmann::ordered_json& manifest, const Plan& now) {
+  if (manifest.value("digest", "") == now.digest) return;
+  std::vector<std::string> lines = plan_differences(manifest.value("pipeline", nlohmann::ordered_json::object()), now.expanded);
+  const std::size_t more = lines.size() > kDifferencesShown ? lines.size() - kDifferencesShown : 0;
+  lines.resize(lines.size() - more);
+  throw Error(Exit::kCheckpoint,
+              fmt::format("{} was made from another plan than this version makes of it:\n  {}{}\n  name what is to be changed with "
+                          "--set, or go on with the version that made it",
+                          path, fmt::join(lines, "\n  "), more > 0 ? fmt::format("\n  and {} more", more) : ""));
+}
+
+}  // namespace
+
+Plans plan_run(const std::string& directory, const std::vector<Override>& changes, bool predict, const Registry& registry) {
+  const std::string path = directory + "/manifest.json";
+  if (!std::filesystem::exists(path)) {
+    throw Error(Exit::kCommandLine, fmt::format("{} holds no run: there is no manifest.json in it", directory));
+  }
+  const nlohmann::ordered_json manifest = parse_strict_ordered(InputFile(path).text(kMostBytes), path);
+  const PlanSource source = plan_source(manifest, path);
+  PlanOptions options{.overrides = source.overrides, .gpus = 0, .cores = usable_cores(), .infer = true};
+  Plans plans = plan_pipeline(source.text, source.file, registry, options);
+  refuse_another_plan(path, manifest, plans.train);
+  if (changes.empty() && !predict) return plans;
+  options.overrides.insert(options.overrides.end(), changes.begin(), changes.end());
+  options.predict = predict;
+  return plan_pipeline(source.text, source.file, registry, options);
+}
+
+Checkpoint checkpoint_of(const std::string& directory, bool best) {
+  const CheckpointStore store(directory, [](const std::string& line) { write_error(line + "\n"); });
+  std::optional<Checkpoint> checkpoint = best ? store.best() : store.newest();
+  if (!checkpoint) {
+    throw Error(Exit::kCheckpoint, fmt::format("{} holds no checkpoint{} yet", directory, best ? " with an evaluation" : ""));
+  }
+  return std::move(*checkpoint);
+}
+
+}  // namespace lanewise
