@@ -103,8 +103,8 @@ void Changer::swap(const Override& change) {
   if (!ref) return problem({"", option, change.folder}, spec_.unknown(id));
   NodeSpec& node = spec_.nodes[ref->node];
   if (ref->instance >= 0) {
-    return problem({"", option, change.folder}, fmt::format("{} is one instance of {}; swap {} as a whole", in_quotes(id),
-                                             in_quotes(node.id), in_quotes(node.id)));
+    return problem({"", option, change.folder}, fmt::format("{} is one instance of {}; swap {} as a whole",
+                                                            in_quotes(id), in_quotes(node.id), in_quotes(node.id)));
   }
   const Written written(value.root(), {"", option, change.folder});
   SwapKeys keys;

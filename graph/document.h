@@ -1,7 +1,7 @@
 // A Document is a pipeline file's text as JSON, with the position of every value.
 //
-// Stricter than JSON: at most 16 MiB, nested at most 64 deep, well-formed UTF-8, no key twice. Laxer in one thing: comments
-// from // to the end of a line.
+// Stricter than JSON: at most 16 MiB, nested at most 64 deep, well-formed UTF-8, no key twice. Laxer in one thing:
+// comments from // to the end of a line.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Pictures of a plan, before a run or with the counters of one: text, DOT and JSON. Ids only, never addresses: two dumps of
-// one plan are equal.
+// Pictures of a plan, before a run or with the counters of one: text, DOT and JSON. Ids only, never addresses: two
+// dumps of one plan are equal.
 #pragma once
 
 #include <string>

@@ -35,8 +35,8 @@ class Error : public std::runtime_error {
   Exit exit_;
 };
 
-// Where a value of a pipeline stands: `at` is "FILE:LINE:COLUMN" (1-based) or "command line", `pointer` its JSON pointer
-// or the option.
+// Where a value of a pipeline stands: `at` is "FILE:LINE:COLUMN" (1-based) or "command line", `pointer` its JSON
+// pointer or the option.
 struct Place {
   std::string at;
   std::string pointer;
@@ -50,8 +50,8 @@ struct Problem {
   Exit exit = Exit::kPipeline;
 };
 
-// All problems of a pipeline at once, in file order. exit() is kPipeline when any problem is one of the pipeline itself,
-// else kData when any is of data, else kDevice. what() is the whole text that the command prints:
+// All problems of a pipeline at once, in file order. exit() is kPipeline when any problem is one of the pipeline
+// itself, else kData when any is of data, else kDevice. what() is the whole text that the command prints:
 //
 //   configs/mine.json:6:7  /nodes/0/params/correlaton
 //     ar1 has no parameter "correlaton"; did you mean "correlation"?

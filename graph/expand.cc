@@ -106,7 +106,8 @@ class Expander {
         }
         if (device->kind == "auto") device->kind = gpus_ > 0 ? "cuda" : "cpu";
         if (device->kind == "cuda" && gpus_ == 0) {
-          problem(origin.place(document_), "this version computes on CPU devices only; write cpu:* or auto:*", Exit::kDevice);
+          problem(origin.place(document_), "this version computes on CPU devices only; write cpu:* or auto:*",
+                  Exit::kDevice);
         } else if (device->kind == "cuda" && device->index.value_or(0) >= gpus_) {
           problem(origin.place(document_),
                   fmt::format("{} is not here: {} visible; \"auto:*\" takes what there is", in_quotes(text),

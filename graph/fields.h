@@ -66,7 +66,7 @@ class Field {
   Field& at_least(double low);
   Field& above(double low);  // greater than
   Field& at_most(double high);
-  Field& below(double high);  // less than
+  Field& below(double high);                // less than
   Field& between(double low, double high);  // both included
   Field& one_of(std::vector<std::string> choices);
   Field& unit(const std::string& unit);

@@ -25,7 +25,9 @@ struct FlowOptions {
   bool pin = false;                       // each worker on a core of its own (for measuring)
   std::function<void()> on_worker_start;  // called by each thread, the caller too, whenever it comes to work
   // What an exception of a library says, without what only its authors need.
-  std::function<std::string(const std::exception&)> tell = [](const std::exception& e) { return std::string(e.what()); };
+  std::function<std::string(const std::exception&)> tell = [](const std::exception& e) {
+    return std::string(e.what());
+  };
 };
 
 struct EdgeReport {

@@ -69,8 +69,8 @@ class Node {
   virtual nlohmann::json state() const;
   virtual void restore(const nlohmann::json& state);
 
-  // Drops the next `packets` that it would emit, and counts them as absorbed: they were used before restore(). False: it
-  // cannot, and a run with this node is not resumed exactly.
+  // Drops the next `packets` that it would emit, and counts them as absorbed: they were used before restore(). False:
+  // it cannot, and a run with this node is not resumed exactly.
   virtual bool skip(std::uint64_t packets) { return packets == 0; }
 
   // Samples it has taken and will still emit or absorb, for the accounts. Asked while the flow rests.

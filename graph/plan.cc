@@ -12,10 +12,13 @@ const std::vector<std::string>& end_rules() {
 }
 
 void CheckpointRules::fields(Fields& f) {
-  f.add("every", every, "one each so many; without it, one at the end and when the run is stopped").unit("steps").at_least(1);
+  f.add("every", every, "one each so many; without it, one at the end and when the run is stopped")
+      .unit("steps")
+      .at_least(1);
   f.add("keep", keep, "the newest so many stay").at_least(1);
   f.add("keep_best", keep_best, "so many with the least mean squared error of an evaluation stay, too").at_least(0);
-  f.add("on_error", on_error, "what a checkpoint that cannot be written means: the run stops, or goes on with the older ones")
+  f.add("on_error", on_error,
+        "what a checkpoint that cannot be written means: the run stops, or goes on with the older ones")
       .one_of({"stop", "continue"});
 }
 
@@ -30,12 +33,15 @@ void RunSettings::fields(Fields& f) {
   f.add("weights", weights, "one copy a memory domain, or one a virtual device").one_of({"shared", "per_device"});
   f.add("on_end", on_end, "what the end of a stream means; without it, restart with passes, else first")
       .one_of(end_rules());
-  f.add("non_finite", non_finite, "what a loss or gradient that is not finite means: the run stops, the step is skipped, or "
-                                  "nothing")
+  f.add("non_finite", non_finite,
+        "what a loss or gradient that is not finite means: the run stops, the step is skipped, or "
+        "nothing")
       .one_of({"stop", "skip", "allow"});
   f.add("state", state, "what a recurrent model starts a sample from: zero, or the state that its stream has left")
       .one_of({"zero", "carry"});
-  f.add("tbptt", tbptt, "samples of each stream in one batch, through which the backward goes").unit("samples").at_least(1);
+  f.add("tbptt", tbptt, "samples of each stream in one batch, through which the backward goes")
+      .unit("samples")
+      .at_least(1);
   f.add("burn_in", burn_in, "samples after a stream's start that only move its state").unit("samples").at_least(0);
   f.add("accumulate", accumulate, "batches of every lane in one step").unit("rounds").at_least(1);
   f.add("verify_every", verify_every, "compares the copies of the weights; 0: never").unit("steps").at_least(0);

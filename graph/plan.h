@@ -18,10 +18,10 @@ const std::vector<std::string>& end_rules();
 
 // "run": {"checkpoint": {…}}. A run also leaves one at its end, and when it is stopped.
 struct CheckpointRules {
-  std::optional<std::int64_t> every;   // steps; absent: only at the end
-  std::int64_t keep = 3;               // the newest so many
-  std::int64_t keep_best = 0;          // and so many with the best evaluation
-  std::string on_error = "stop";       // stop, continue: what a save that fails means
+  std::optional<std::int64_t> every;  // steps; absent: only at the end
+  std::int64_t keep = 3;              // the newest so many
+  std::int64_t keep_best = 0;         // and so many with the best evaluation
+  std::string on_error = "stop";      // stop, continue: what a save that fails means
 
   void fields(Fields& f);
 };
@@ -31,7 +31,7 @@ struct RunSettings {
   std::optional<std::int64_t> steps, passes;
   std::optional<double> minutes;
   std::uint64_t seed = 0;
-  std::int64_t threads = 0;  // 0: as many as there are cores
+  std::int64_t threads = 0;             // 0: as many as there are cores
   std::string dtype = "float32";        // float32, float64
   std::string reduction = "reference";  // reference
   std::string weights = "shared";       // shared, per_device
@@ -76,13 +76,13 @@ struct PlanNode {
   std::string base;  // "gen"
   int instance = 0;  // 3
   const NodeType* type = nullptr;
-  std::string device;     // "cpu:3"; "" for nodes without one
-  nlohmann::json params;  // every parameter of the type with the value in force, paths made whole
-  std::vector<int> inputs;                // indices into Plan::edges, in port order
-  std::vector<std::vector<int>> outputs;  // per output port, the edges it feeds
-  std::vector<Signature> signatures;      // per output port
-  nlohmann::ordered_json facts;           // what `check` says of it: {"parameters": 18049, "bucket": "71 KiB"}
-  Place place;                            // of the node's object in the file
+  std::string device;                         // "cpu:3"; "" for nodes without one
+  nlohmann::json params;                      // every parameter of the type with the value in force, paths made whole
+  std::vector<int> inputs;                    // indices into Plan::edges, in port order
+  std::vector<std::vector<int>> outputs;      // per output port, the edges it feeds
+  std::vector<Signature> signatures;          // per output port
+  nlohmann::ordered_json facts;               // what `check` says of it: {"parameters": 18049, "bucket": "71 KiB"}
+  Place place;                                // of the node's object in the file
   std::map<std::string, Place> param_places;  // of each parameter that was given
 };
 
@@ -93,11 +93,11 @@ struct Plan {
   std::vector<PlanModel> models;
   RunSettings run;
   std::optional<EvaluateSettings> evaluate;
-  bool evaluating = false;             // this is the evaluation's plan
-  std::string end_rule;                // first, restart, mask
-  nlohmann::ordered_json expanded;     // the whole pipeline with every default and override; paths as written
-  std::string digest;                  // SHA-256 of `expanded`, hex
-  std::vector<std::string> notes;      // what the user should know: "dropped gen.rows of evaluate.set: …"
+  bool evaluating = false;          // this is the evaluation's plan
+  std::string end_rule;             // first, restart, mask
+  nlohmann::ordered_json expanded;  // the whole pipeline with every default and override; paths as written
+  std::string digest;               // SHA-256 of `expanded`, hex
+  std::vector<std::string> notes;   // what the user should know: "dropped gen.rows of evaluate.set: …"
 
   const PlanNode* find(const std::string& id) const;
   std::vector<int> with_role(Role role) const;  // node indices

@@ -20,7 +20,7 @@ namespace lanewise {
 // Where a value was written: at a pointer into the file, or in an option of the command line.
 struct Origin {
   std::string pointer;
-  std::string option;  // "--set lane.loss=huber"; "" in the file
+  std::string option;       // "--set lane.loss=huber"; "" in the file
   std::string folder = {};  // of an option: what relative paths in it are relative to; "": the current directory
 
   Origin below(const std::string& relative) const;

@@ -1,5 +1,6 @@
-// The Registry is the table of everything a pipeline can name: node types, model types, losses. A type is one descriptor,
-// from which follow wiring, parameters, messages, help and the schema. Filled by one explicit function (nodes/builtin.cc).
+// The Registry is the table of everything a pipeline can name: node types, model types, losses. A type is one
+// descriptor, from which follow wiring, parameters, messages, help and the schema. Filled by one explicit function
+// (nodes/builtin.cc).
 #pragma once
 
 #include <functional>
@@ -30,8 +31,8 @@ struct Port {
   bool many = false;
 };
 
-// What a type is told when the plan is made, to work out the shapes on its outputs. It opens no device and starts nothing;
-// a source of regular data files may read their headers.
+// What a type is told when the plan is made, to work out the shapes on its outputs. It opens no device and starts
+// nothing; a source of regular data files may read their headers.
 class InferContext {
  public:
   InferContext(const Plan& whole, PlanNode& self, std::vector<Signature> incoming, std::vector<Problem>& problems)

@@ -1,5 +1,5 @@
-// A Spec is what the user wrote: the pipeline file's text with the position of every value, and the command line's changes.
-// plan_pipeline() turns it into a Plan, or throws all its problems at once.
+// A Spec is what the user wrote: the pipeline file's text with the position of every value, and the command line's
+// changes. plan_pipeline() turns it into a Plan, or throws all its problems at once.
 #pragma once
 
 #include <string>
@@ -12,15 +12,15 @@ namespace lanewise {
 // Changes from the command line, in the order given.
 struct Override {
   enum class Kind { kSet, kSwap } kind;
-  std::string text;    // "lane.loss=huber", "gen={\"type\":\"lorenz\"}"
+  std::string text;         // "lane.loss=huber", "gen={\"type\":\"lorenz\"}"
   std::string folder = {};  // that relative paths in it are relative to; "": the current directory
 };
 
 struct PlanOptions {
   std::vector<Override> overrides;
-  int gpus = 0;        // visible GPUs, for cuda:* and auto:*
-  int cores = 1;       // for run.threads
-  bool infer = true;   // work out shapes (reads headers of data files)
+  int gpus = 0;       // visible GPUs, for cuda:* and auto:*
+  int cores = 1;      // for run.threads
+  bool infer = true;  // work out shapes (reads headers of data files)
   // The second plan is one to predict by: "evaluate" is of no account, and every sample gets a prediction.
   bool predict = false;
 };
@@ -31,8 +31,8 @@ struct PlanSource {
   std::vector<Override> overrides;
 };
 
-// Both plans of a pipeline: the training one, and the evaluation's where the file has "evaluate" (reduction, optimizer and
-// feedback removed, a `score` node over the predictions of all lanes put in their place, end rule mask).
+// Both plans of a pipeline: the training one, and the evaluation's where the file has "evaluate" (reduction, optimizer
+// and feedback removed, a `score` node over the predictions of all lanes put in their place, end rule mask).
 struct Plans {
   Plan train;
   std::optional<Plan> evaluate;
@@ -41,7 +41,8 @@ struct Plans {
 
 // Reads a pipeline from text; `file` names it in messages and gives the folder of relative paths.
 // Throws PipelineError with all problems, in file order; then nothing was started.
-Plans plan_pipeline(const std::string& text, const std::string& file, const Registry& registry, const PlanOptions& options);
+Plans plan_pipeline(const std::string& text, const std::string& file, const Registry& registry,
+                    const PlanOptions& options);
 
 // The same from a file, "-" being standard input. Throws Error(kPipeline) when it cannot be read.
 Plans plan_file(const std::string& file, const Registry& registry, const PlanOptions& options);

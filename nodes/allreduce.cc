@@ -1,5 +1,6 @@
-// allreduce: the one reduction of a round. Adds the lanes' buckets through the run's communicator and reads the decisions
-// (ends, non-finite lanes, stop) and every loss from the reduced tail. A step is run.accumulate rounds, whose sums add up.
+// allreduce: the one reduction of a round. Adds the lanes' buckets through the run's communicator and reads the
+// decisions (ends, non-finite lanes, stop) and every loss from the reduced tail. A step is run.accumulate rounds, whose
+// sums add up.
 #include <ATen/ATen.h>
 
 #include "graph/plan.h"
@@ -66,8 +67,11 @@ class Allreduce final : public Node {
   // The tail in double: [2 * streams | flags], relative to the layout's end of parameters.
   void read_tail(Reduced& reduced) {
     const BucketLayout& layout = replicas_.layout();
-    const at::Tensor tail = replicas_.reduced(0).narrow(0, layout.parameters, layout.size - layout.parameters).to(at::kDouble);
-    const auto at = [&, values = tail.const_data_ptr<double>()](std::int64_t index) { return values[index - layout.parameters]; };
+    const at::Tensor tail =
+        replicas_.reduced(0).narrow(0, layout.parameters, layout.size - layout.parameters).to(at::kDouble);
+    const auto at = [&, values = tail.const_data_ptr<double>()](std::int64_t index) {
+      return values[index - layout.parameters];
+    };
     const auto mean = [](double sum, double weight) -> std::optional<double> {
       if (weight == 0) return std::nullopt;
       return sum / weight;
@@ -118,8 +122,8 @@ void infer(InferContext& context) {
       context.problem(fmt::format("{} trains model {} and {} trains {}; one reduction takes the gradients of one model",
                                   first->id, first->params["model"].dump(), lane.id, lane.params["model"].dump()));
     } else if (gradient.parameters && out.parameters && *gradient.parameters != *out.parameters) {
-      context.problem(fmt::format("{} has {} parameters and {} has {}: the lanes' samples must have equal shapes", first->id,
-                                  *out.parameters, lane.id, *gradient.parameters));
+      context.problem(fmt::format("{} has {} parameters and {} has {}: the lanes' samples must have equal shapes",
+                                  first->id, *out.parameters, lane.id, *gradient.parameters));
     }
     out.streams.insert(out.streams.end(), gradient.streams.begin(), gradient.streams.end());
   }
@@ -133,8 +137,9 @@ void infer(InferContext& context) {
 }  // namespace
 
 NodeType allreduce() {
-  return node_type<Allreduce>("allreduce", "adds the gradients of all lanes and divides by the rows that count", Role::kReduce,
-                              {{"gradients", "gradient", /*many=*/true}}, {{"reduced", "reduced"}}, infer);
+  return node_type<Allreduce>("allreduce", "adds the gradients of all lanes and divides by the rows that count",
+                              Role::kReduce, {{"gradients", "gradient", /*many=*/true}}, {{"reduced", "reduced"}},
+                              infer);
 }
 
 }  // namespace lanewise

@@ -59,8 +59,8 @@ void infer(InferContext& context) {
 }  // namespace
 
 NodeType ar1() {
-  return node_type<Ar1>("ar1", "time-correlated Gaussian samples and their mean", Role::kSource, {}, {{"sample", "sample"}},
-                        infer);
+  return node_type<Ar1>("ar1", "time-correlated Gaussian samples and their mean", Role::kSource, {},
+                        {{"sample", "sample"}}, infer);
 }
 
 }  // namespace lanewise

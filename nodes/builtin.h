@@ -26,9 +26,8 @@ NodeType score();
 // All of them, with the model types and losses of the runtime.
 Registry builtin_registry();
 
-// What a pipeline that trains must be as a whole (Registry::rules): one reduction and one optimizer, every output that matters
-// read, and every stream in one lane.
+// What a pipeline that trains must be as a whole (Registry::rules): one reduction and one optimizer, every output that
+// matters read, and every stream in one lane.
 void training_rules(const Plan& plan, std::vector<Problem>& problems);
-
 
 }  // namespace lanewise

@@ -17,7 +17,9 @@ class Clip final : public Node {
  public:
   struct Params {
     double max_norm = 1;
-    void fields(Fields& f) { f.add("max_norm", &max_norm, "the largest norm of a gradient that is left as it is").above(0); }
+    void fields(Fields& f) {
+      f.add("max_norm", &max_norm, "the largest norm of a gradient that is left as it is").above(0);
+    }
   };
 
   Clip(const Params& params, const NodeContext& context)
@@ -43,8 +45,9 @@ class Clip final : public Node {
 }  // namespace
 
 NodeType clip() {
-  return node_type<Clip>("clip", "scales the reduced gradient down to a largest norm", Role::kReduce, {{"reduced", "reduced"}},
-                         {{"reduced", "reduced"}}, [](InferContext& context) { context.node.signatures = {context.inputs[0]}; });
+  return node_type<Clip>("clip", "scales the reduced gradient down to a largest norm", Role::kReduce,
+                         {{"reduced", "reduced"}}, {{"reduced", "reduced"}},
+                         [](InferContext& context) { context.node.signatures = {context.inputs[0]}; });
 }
 
 }  // namespace lanewise

@@ -1,10 +1,12 @@
-// compute: a lane. Forward, loss and backward of one batch with the lane's own leaves; the gradient goes to the lane's bucket.
+// compute: a lane. Forward, loss and backward of one batch with the lane's own leaves; the gradient goes to the lane's
+// bucket.
 //
 //   s = Σ w·r over the rows        r: a row's loss, the mean over its target elements; w: its weight
 //   backward on s                  the bucket then holds Σ w·∇r; the reduction divides by Σ w over all lanes
 //   tail                           per stream (Σ w·r, Σ w), per lane the flags of enum Flag
 //
-// With run.state `carry` a recurrent model goes on from what each row's stream has left; with `zero` every sample begins anew.
+// With run.state `carry` a recurrent model goes on from what each row's stream has left; with `zero` every sample
+// begins anew.
 //
 // In an evaluation there are no weights to wait for and no backward: only predictions.
 #include <ATen/ATen.h>
@@ -76,7 +78,8 @@ class Compute final : public Node {
     if (firing.input(0).is_end()) return firing.end();
     auto batch = std::make_shared<const Batch>(firing.input(0).take<Batch>());
     if (evaluating_) {
-      if (batch->cut) throw Error(Exit::kData, fmt::format("stream {} ended in the middle of an evaluation", batch->cut_by));
+      if (batch->cut)
+        throw Error(Exit::kData, fmt::format("stream {} ended in the middle of an evaluation", batch->cut_by));
       const c10::NoGradGuard no_gradient;
       forward(*batch);
       return predict(firing, std::move(batch));
@@ -129,8 +132,9 @@ class Compute final : public Node {
     return all.squeeze(0).unflatten(0, {steps, streams});
   }
 
-  // Every stream from the state that it has left, which is zero where a sequence begins; a filler leaves it as it is. The
-  // model runs through as many time steps at once as have neither a beginning among them nor another set of fillers.
+  // Every stream from the state that it has left, which is zero where a sequence begins; a filler leaves it as it is.
+  // The model runs through as many time steps at once as have neither a beginning among them nor another set of
+  // fillers.
   at::Tensor run_on(const at::Tensor& x, std::span<const Tag> rows) {
     const std::int64_t steps = x.size(0), streams = x.size(1);
     const auto row = [&](std::int64_t step, std::int64_t i) -> const Tag& { return rows[step * streams + i]; };
@@ -159,8 +163,9 @@ class Compute final : public Node {
       while (next < steps && alike(next)) ++next;
       if (any_fresh) state = state.masked_fill(fresh, 0);
       const at::Tensor before = state;
-      predictions.push_back(replicas_.model(lane_).forward(
-          x.narrow(0, first, next - first), state, {dropout_, rows.subspan(first * streams, (next - first) * streams)}));
+      predictions.push_back(
+          replicas_.model(lane_).forward(x.narrow(0, first, next - first), state,
+                                         {dropout_, rows.subspan(first * streams, (next - first) * streams)}));
       if (any_filler) state = at::where(filler, before, state);
     }
     recurrent_.scatter(rows.last(streams), state);
@@ -197,8 +202,8 @@ class Compute final : public Node {
   }
 
   void predict(Firing& firing, std::shared_ptr<const Batch> batch) {
-    firing.emit(kPrediction,
-                Packet::of(Prediction{lane_, firing.index(), weights_.step, prediction_.detach(), std::move(batch), losses_}));
+    firing.emit(kPrediction, Packet::of(Prediction{lane_, firing.index(), weights_.step, prediction_.detach(),
+                                                   std::move(batch), losses_}));
   }
 
   void count_targets(const Batch& batch) {
@@ -246,8 +251,9 @@ void infer(InferContext& context) {
   for (const PlanModel& m : context.plan.models) names.push_back(m.name);
   const auto model = std::ranges::find(context.plan.models, params.model, &PlanModel::name);
   if (model == context.plan.models.end()) {
-    return context.problem(fmt::format("there is no model \"{}\" in \"models\"{}", params.model, did_you_mean(params.model, names)),
-                           "model");
+    return context.problem(
+        fmt::format("there is no model \"{}\" in \"models\"{}", params.model, did_you_mean(params.model, names)),
+        "model");
   }
   const Signature& batch = context.inputs[0];
   if (!batch.x || !batch.y) return;  // unknown until run
@@ -256,8 +262,9 @@ void infer(InferContext& context) {
     if (!model->params["outputs"].is_null()) asked = output_shape(model->params, {});
     const Shape output = loss_type(params.loss).output_shape(*batch.y, batch.integer_target, asked);
     if (batch.classes && element_count(output) < *batch.classes) {
-      return context.problem(fmt::format("the targets are {} classes, but model \"{}\" gives {} scores; give it outputs {}",
-                                         *batch.classes, model->name, element_count(output), *batch.classes));
+      return context.problem(
+          fmt::format("the targets are {} classes, but model \"{}\" gives {} scores; give it outputs {}",
+                      *batch.classes, model->name, element_count(output), *batch.classes));
     }
     const std::unique_ptr<Model> made = model_type(model->type).make(model->params, *batch.x, output);
     const BucketLayout layout(made->parameters(), static_cast<int>(context.plan.with_role(Role::kSource).size()),
@@ -277,8 +284,8 @@ void infer(InferContext& context) {
 }  // namespace
 
 NodeType compute() {
-  NodeType type = node_type<Compute>("compute", "a lane: forward, loss and backward of a batch on one device", Role::kCompute,
-                                     {{"batch", "batch"}, {"weights", "weights"}},
+  NodeType type = node_type<Compute>("compute", "a lane: forward, loss and backward of a batch on one device",
+                                     Role::kCompute, {{"batch", "batch"}, {"weights", "weights"}},
                                      {{"gradient", "gradient"}, {"prediction", "prediction"}}, infer);
   type.has_device = true;
   return type;

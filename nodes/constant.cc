@@ -53,8 +53,8 @@ void infer(InferContext& context) {
 }  // namespace
 
 NodeType constant() {
-  return node_type<Constant>("constant", "the same value for ever, or a ramp of it", Role::kSource, {}, {{"sample", "sample"}},
-                             infer);
+  return node_type<Constant>("constant", "the same value for ever, or a ramp of it", Role::kSource, {},
+                             {{"sample", "sample"}}, infer);
 }
 
 }  // namespace lanewise

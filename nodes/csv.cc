@@ -5,9 +5,9 @@
 //   { "id": "gen", "type": "csv", "params": { "path": "delays.csv", "features": ["delay", "temp"], "target": ["delay"],
 //                                             "horizon": 1, "rows": "0:300" } }
 //
-// A missing feature is the one of the row before; before a column's first value it is NaN, which a normalize node turns into
-// the mean. A row with a missing target has weight 0. `context` sends that many rows before the range with weight 0, to fill
-// windows and recurrent state. A target whose feature row lies before the file is not sent.
+// A missing feature is the one of the row before; before a column's first value it is NaN, which a normalize node turns
+// into the mean. A row with a missing target has weight 0. `context` sends that many rows before the range with weight
+// 0, to fill windows and recurrent state. A target whose feature row lies before the file is not sent.
 #include <ATen/ATen.h>
 
 #include <set>
@@ -106,7 +106,7 @@ class Csv final : public Source {
 
   const Params params_;
   const RowRange range_;
-  const bool filled_;  // no NaN among the features gets as far as a model
+  const bool filled_;                      // no NaN among the features gets as far as a model
   std::shared_ptr<const CsvTable> table_;  // from the first sample on
   std::int64_t row_ = 0;                   // of the next target
 };

@@ -19,11 +19,12 @@ namespace {
 constexpr std::size_t kBlock = 64 << 10;
 constexpr std::size_t kLongestRow = 1 << 20;
 
-// libcsv is handed the file in pieces that end with a line end or a block, so that at most one row ends in a piece and the
-// line that a row begins on is known.
+// libcsv is handed the file in pieces that end with a line end or a block, so that at most one row ends in a piece and
+// the line that a row begins on is known.
 class Reader {
  public:
-  Reader(const std::string& path, char separator, const std::function<bool(const CsvRow&)>& take) : path_(path), take_(take) {
+  Reader(const std::string& path, char separator, const std::function<bool(const CsvRow&)>& take)
+      : path_(path), take_(take) {
     csv_init(&parser_, CSV_STRICT | CSV_STRICT_FINI);
     csv_set_delim(&parser_, static_cast<unsigned char>(separator));
   }
@@ -37,7 +38,8 @@ class Reader {
       throw Error(Exit::kData, fmt::format("{} is no regular file", escaped(path_)));
     }
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path_.c_str(), "rb"), std::fclose);
-    if (file == nullptr) throw Error(Exit::kData, fmt::format("cannot read {}: {}", escaped(path_), std::strerror(errno)));
+    if (file == nullptr)
+      throw Error(Exit::kData, fmt::format("cannot read {}: {}", escaped(path_), std::strerror(errno)));
     std::vector<char> block(kBlock);
     bool first = true;
     while (const std::size_t n = std::fread(block.data(), 1, block.size(), file.get())) {
@@ -51,7 +53,8 @@ class Reader {
         if (!feed(piece)) return;
       }
     }
-    if (std::ferror(file.get())) throw Error(Exit::kData, fmt::format("cannot read {}: {}", escaped(path_), std::strerror(errno)));
+    if (std::ferror(file.get()))
+      throw Error(Exit::kData, fmt::format("cannot read {}: {}", escaped(path_), std::strerror(errno)));
     if (csv_fini(&parser_, on_field, on_row, this) != 0) fail("a quoted field has no end");
     deliver();
   }
@@ -124,7 +127,8 @@ CsvRow read_csv_header(const std::string& path, char separator) {
     header = row;
     return false;
   });
-  if (header.fields.empty()) throw Error(Exit::kData, fmt::format("{} is empty; its first row must name the columns", escaped(path)));
+  if (header.fields.empty())
+    throw Error(Exit::kData, fmt::format("{} is empty; its first row must name the columns", escaped(path)));
   return header;
 }
 

@@ -34,7 +34,8 @@ void CsvColumns::fields(Fields& f) {
   f.add("path", &path, "the file; its first row names the columns").required();
   f.add("features", &features, "columns that make x, in this order").required();
   f.add("target", &target, "columns that make y").required();
-  f.add("time", &time, "column with each row's time: a number, or YYYY-MM-DD[THH:MM[:SS]]; without it there is no time");
+  f.add("time", &time,
+        "column with each row's time: a number, or YYYY-MM-DD[THH:MM[:SS]]; without it there is no time");
   f.add("time_unit", &time_unit, "what a time that is a number counts").one_of({"s", "ms", "us", "ns"});
   f.add("separator", &separator, "the character between two fields, or \"tab\"");
   f.add("missing", &missing, "what stands for a missing value");

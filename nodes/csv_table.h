@@ -30,8 +30,8 @@ class CsvTable {
  public:
   // Throws Error(kData) with file:line and column where a row is ragged, or a value no number, no time, or no class.
   explicit CsvTable(const CsvColumns& columns);
-  // The same, but a table that is in use for the same columns is shared: every pass over a stream, and an evaluation beside
-  // the training, sees the same rows, whatever becomes of the file. Any thread.
+  // The same, but a table that is in use for the same columns is shared: every pass over a stream, and an evaluation
+  // beside the training, sees the same rows, whatever becomes of the file. Any thread.
   static std::shared_ptr<const CsvTable> shared(const CsvColumns& columns);
 
   std::int64_t rows() const { return static_cast<std::int64_t>(lines_.size()); }

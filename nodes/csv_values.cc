@@ -49,7 +49,8 @@ class Cursor {
 
 // Appends a decimal digit; false when the value no longer fits.
 bool append_digit(std::int64_t& value, int digit) {
-  return !__builtin_mul_overflow(value, std::int64_t{10}, &value) && !__builtin_add_overflow(value, std::int64_t{digit}, &value);
+  return !__builtin_mul_overflow(value, std::int64_t{10}, &value) &&
+         !__builtin_add_overflow(value, std::int64_t{digit}, &value);
 }
 
 // digits, with the decimal point `point` places after the first, cut off to a whole number.
@@ -161,7 +162,8 @@ std::optional<RowRange> parse_rows(std::string_view text) {
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
     return error == std::errc() && end == part.data() + part.size() && value >= 0;
   };
-  if (const std::string_view part = text.substr(0, colon); !part.empty() && !read(part, range.begin)) return std::nullopt;
+  if (const std::string_view part = text.substr(0, colon); !part.empty() && !read(part, range.begin))
+    return std::nullopt;
   if (const std::string_view part = text.substr(colon + 1); !part.empty()) {
     if (!read(part, range.end.emplace())) return std::nullopt;
     if (*range.end <= range.begin) return std::nullopt;

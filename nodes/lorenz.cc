@@ -2,8 +2,8 @@
 //
 //   x' = sigma (y - x)      y' = x (rho - z) - y      z' = x y - beta z
 //
-// One sample is one step of dt by the classical Runge-Kutta rule: x holds the state before it, y the state after it (or the
-// coordinates in `target`), both times `scale`. Each run begins on the attractor, at a point that the seed decides.
+// One sample is one step of dt by the classical Runge-Kutta rule: x holds the state before it, y the state after it (or
+// the coordinates in `target`), both times `scale`. Each run begins on the attractor, at a point that the seed decides.
 #include <array>
 
 #include "nodes/builtin.h"
@@ -63,7 +63,9 @@ class Lorenz final : public Source {
   }
 
   State step(const State& s) const {
-    const auto ahead = [&s](const State& k, double by) { return State{s[0] + by * k[0], s[1] + by * k[1], s[2] + by * k[2]}; };
+    const auto ahead = [&s](const State& k, double by) {
+      return State{s[0] + by * k[0], s[1] + by * k[1], s[2] + by * k[2]};
+    };
     const double dt = params_.dt;
     const State a = slope(s), b = slope(ahead(a, dt / 2)), c = slope(ahead(b, dt / 2)), d = slope(ahead(c, dt));
     State result = s;

@@ -1,6 +1,8 @@
-// metrics: writes the steps it is given to a file of its own in the run directory, like metrics.jsonl, which every run has.
+// metrics: writes the steps it is given to a file of its own in the run directory, like metrics.jsonl, which every run
+// has.
 //
-//   { "id": "log", "type": "metrics", "in": [ { "from": "opt.step" } ], "params": { "file": "mine.jsonl", "every": 10 } }
+//   { "id": "log", "type": "metrics", "in": [ { "from": "opt.step" } ], "params": { "file": "mine.jsonl", "every": 10 }
+//   }
 #include "graph/plan.h"
 #include "nodes/node_type.h"
 #include "runtime/report.h"
@@ -39,8 +41,8 @@ class Metrics final : public Node {
 }  // namespace
 
 NodeType metrics() {
-  return node_type<Metrics>("metrics", "writes steps to a file of the run directory", Role::kSink, {{"step", "step"}}, {},
-                            [](InferContext&) {});
+  return node_type<Metrics>("metrics", "writes steps to a file of the run directory", Role::kSink, {{"step", "step"}},
+                            {}, [](InferContext&) {});
 }
 
 }  // namespace lanewise

@@ -3,8 +3,9 @@
 //   x' = (x - mean) / scale, per column of the last axis; a missing value (NaN) becomes 0, the mean
 //   y' the same with its own statistics; class numbers are left alone, a missing target stays NaN
 //
-// The statistics are fitted in a pass over the training rows before step 0 (runtime/fit.h) and frozen. In mode `running` they
-// are those of the samples so far, kept in the Normalization service; an evaluation uses them as they then are.
+// The statistics are fitted in a pass over the training rows before step 0 (runtime/fit.h) and frozen. In mode
+// `running` they are those of the samples so far, kept in the Normalization service; an evaluation uses them as they
+// then are.
 #include <ATen/ATen.h>
 
 #include "nodes/builtin.h"
@@ -97,8 +98,9 @@ void infer(InferContext& context) {
   const Signature& input = context.inputs[0];
   if (input.endless && params.mode == "fit" && !params.fit_samples && !context.plan.evaluating) {
     const std::string stream = input.streams.empty() ? "its stream" : input.streams[0];
-    context.problem(fmt::format("{} is endless, so {} cannot fit on all of it: give \"fit_samples\", or \"mode\": \"running\"",
-                                stream, context.node.id));
+    context.problem(
+        fmt::format("{} is endless, so {} cannot fit on all of it: give \"fit_samples\", or \"mode\": \"running\"",
+                    stream, context.node.id));
   }
   context.node.signatures = {input};
 }

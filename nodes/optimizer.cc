@@ -5,7 +5,8 @@
 // A step is applied by every domain or by none. What is not applied leaves no trace in the streams' recurrent state.
 //
 //   a stream has ended       the step does not count, and the run ends
-//   not finite               run.non_finite: stop, an error that says where; skip, the step is dropped; allow, it is applied
+//   not finite               run.non_finite: stop, an error that says where; skip, the step is dropped; allow, it is
+//   applied
 #include <ATen/ATen.h>
 
 #include "graph/plan.h"
@@ -60,8 +61,9 @@ class Optimizer final : public Node {
       next = control_.skipped(blame(reduced) + "\n  the step was skipped", rows_, stop_);
     } else {
       throw Error(Exit::kNonFinite,
-                  blame(reduced) + "\n  nothing was applied; look at these samples, lower the optimizer's lr, or let "
-                                   "run.non_finite skip such steps");
+                  blame(reduced) +
+                      "\n  nothing was applied; look at these samples, lower the optimizer's lr, or let "
+                      "run.non_finite skip such steps");
     }
     rows_.clear();
     stop_ = false;
@@ -84,7 +86,8 @@ class Optimizer final : public Node {
     if (reduced.n > 0) optimizers_.step(record->lr);
     recurrent_.commit();
     ++step_;
-    if (plan_.run.verify_every > 0 && step_ % static_cast<std::uint64_t>(plan_.run.verify_every) == 0) replicas_.verify();
+    if (plan_.run.verify_every > 0 && step_ % static_cast<std::uint64_t>(plan_.run.verify_every) == 0)
+      replicas_.verify();
     record->step = step_;
     record->loss = reduced.loss;
     record->lanes = reduced.lanes;

@@ -1,8 +1,9 @@
-// pair: one batch of one sample from each of n streams, row i being input i; with run.tbptt k, of k samples of each, one time
-// step after the other. Samples are matched by seq, never by arrival. The first run.burn_in samples of a sequence weigh 0.
+// pair: one batch of one sample from each of n streams, row i being input i; with run.tbptt k, of k samples of each,
+// one time step after the other. Samples are matched by seq, never by arrival. The first run.burn_in samples of a
+// sequence weigh 0.
 //
-// Where the streams tell the time, their clocks must run alike: after some samples the usual step of time (the median) of one
-// stream may not exceed another's by half, unless "match": "seq" says that time does not matter.
+// Where the streams tell the time, their clocks must run alike: after some samples the usual step of time (the median)
+// of one stream may not exceed another's by half, unless "match": "seq" says that time does not matter.
 //
 // When a stream ends, the pair sends one batch without tensors that names it and holds the tags of what the others had.
 #include <ATen/ATen.h>
@@ -22,16 +23,11 @@ constexpr std::size_t kClockSteps = 16;  // steps of time after which clocks are
 constexpr double kClockRatio = 1.5;
 
 nlohmann::json save_sample(const Sample& s) {
-  return {{"x", save_tensor(s.x)},
-          {"y", save_tensor(s.y)},
-          {"stream", s.tag.stream},
-          {"run", s.tag.run},
-          {"seq", s.tag.seq},
-          {"time", s.tag.time ? nlohmann::json(*s.tag.time) : nlohmann::json()},
-          {"start", s.tag.start},
-          {"filler", s.tag.filler},
-          {"ended", s.tag.ended},
-          {"weight", s.tag.weight}};
+  return {{"x", save_tensor(s.x)},  {"y", save_tensor(s.y)},
+          {"stream", s.tag.stream}, {"run", s.tag.run},
+          {"seq", s.tag.seq},       {"time", s.tag.time ? nlohmann::json(*s.tag.time) : nlohmann::json()},
+          {"start", s.tag.start},   {"filler", s.tag.filler},
+          {"ended", s.tag.ended},   {"weight", s.tag.weight}};
 }
 
 Sample load_sample(const nlohmann::json& saved) {
@@ -82,8 +78,8 @@ class Pair final : public Node {
       samples.push_back(firing.input(i).take<Sample>());
       Tag& tag = samples.back().tag;
       if (tag.seq != seq_) {
-        throw Error(Exit::kInternal, fmt::format("stream \"{}\" sent sample {} where {} was due: {}", streams_[i], tag.seq,
-                                                 seq_, tag.seq > seq_ ? "a gap" : "a repeat"));
+        throw Error(Exit::kInternal, fmt::format("stream \"{}\" sent sample {} where {} was due: {}", streams_[i],
+                                                 tag.seq, seq_, tag.seq > seq_ ? "a gap" : "a repeat"));
       }
       if (tag.start) since_start_[i] = 0;
       if (since_start_[i]++ < burn_in_) tag.weight = 0;
@@ -118,8 +114,11 @@ class Pair final : public Node {
       clocks.push_back({{"steps", c.steps}, {"last", c.last ? nlohmann::json(*c.last) : nlohmann::json()}});
     }
     for (const Sample& s : held_) held.push_back(save_sample(s));
-    return {{"seq", seq_},       {"since_start", since_start_}, {"check_clocks", check_clocks_},
-            {"clocks", clocks}, {"held", held}};
+    return {{"seq", seq_},
+            {"since_start", since_start_},
+            {"check_clocks", check_clocks_},
+            {"clocks", clocks},
+            {"held", held}};
   }
   // Of a resumed run only "seq" and "since_start" are known: clocks are compared anew then.
   void restore(const nlohmann::json& state) override {
@@ -152,8 +151,9 @@ class Pair final : public Node {
     for (std::size_t i = 0; i < held_.size(); ++i) {
       const at::Tensor& one = held_[i].*which;
       if (one.sizes() != first.sizes() || one.scalar_type() != first.scalar_type()) {
-        throw Error(Exit::kData, fmt::format("{} of stream \"{}\" is {} and that of stream \"{}\" {}; rows of a batch must be alike",
-                                             name, streams_[0], tell(first), streams_[i % streams_.size()], tell(one)));
+        throw Error(Exit::kData,
+                    fmt::format("{} of stream \"{}\" is {} and that of stream \"{}\" {}; rows of a batch must be alike",
+                                name, streams_[0], tell(first), streams_[i % streams_.size()], tell(one)));
       }
       const at::Tensor dense = one.contiguous();
       std::memcpy(to, dense.const_data_ptr(), dense.nbytes());
@@ -170,7 +170,9 @@ class Pair final : public Node {
     return stack(&Sample::known, "known");
   }
 
-  static std::string tell(const at::Tensor& t) { return fmt::format("{} of {}", to_string(shape_of(t)), c10::toString(t.scalar_type())); }
+  static std::string tell(const at::Tensor& t) {
+    return fmt::format("{} of {}", to_string(shape_of(t)), c10::toString(t.scalar_type()));
+  }
 
   // Gathers steps of time; once all streams that tell the time have enough of them, compares and is done.
   void compare_clocks(const std::vector<Sample>& rows) {
@@ -202,19 +204,21 @@ class Pair final : public Node {
       if (median[slow] <= 0 || median[i] > median[slow]) slow = i;
     }
     if (median[fast] > 0 && median[slow] > kClockRatio * median[fast]) {
-      throw Error(Exit::kData,
-                  fmt::format("a sample of stream \"{}\" is {} s after the one before, of stream \"{}\" {} s: their clocks run at "
-                              "different rates; \"match\": \"seq\" pairs them all the same",
-                              streams_[fast], median[fast] / 1e9, streams_[slow], median[slow] / 1e9));
+      throw Error(
+          Exit::kData,
+          fmt::format(
+              "a sample of stream \"{}\" is {} s after the one before, of stream \"{}\" {} s: their clocks run at "
+              "different rates; \"match\": \"seq\" pairs them all the same",
+              streams_[fast], median[fast] / 1e9, streams_[slow], median[slow] / 1e9));
     }
   }
 
-  const std::size_t steps_;        // samples of each stream in a batch
-  const std::uint64_t burn_in_;    // samples after a stream's start that weigh 0
-  std::uint64_t seq_ = 0;          // of the samples that are due
-  std::vector<Sample> held_;       // of the batch that fills, time-major
+  const std::size_t steps_;      // samples of each stream in a batch
+  const std::uint64_t burn_in_;  // samples after a stream's start that weigh 0
+  std::uint64_t seq_ = 0;        // of the samples that are due
+  std::vector<Sample> held_;     // of the batch that fills, time-major
   bool check_clocks_;
-  std::vector<Clock> clocks_;         // by input
+  std::vector<Clock> clocks_;               // by input
   std::vector<std::uint64_t> since_start_;  // samples since the stream's sequence began, by input
   std::vector<std::string> streams_;        // ids of the sources, by input
 };

@@ -34,8 +34,9 @@ void PerSample::fire(Firing& firing) {
 }
 
 void PerSample::give_nothing() const {
-  throw Error(Exit::kData, fmt::format("{} gave no sample from a whole run of its stream, which has {}; it asks for more than that",
-                                       id_, taken_ == 1 ? "1 sample" : fmt::format("{} samples", taken_)));
+  throw Error(Exit::kData,
+              fmt::format("{} gave no sample from a whole run of its stream, which has {}; it asks for more than that",
+                          id_, taken_ == 1 ? "1 sample" : fmt::format("{} samples", taken_)));
 }
 
 bool PerSample::skip(std::uint64_t packets) {
@@ -43,7 +44,9 @@ bool PerSample::skip(std::uint64_t packets) {
   return true;
 }
 
-nlohmann::json PerSample::state() const { return {{"seq", seq_}, {"run", run_}, {"taken", taken_}, {"given", given_}, {"node", save()}}; }
+nlohmann::json PerSample::state() const {
+  return {{"seq", seq_}, {"run", run_}, {"taken", taken_}, {"given", given_}, {"node", save()}};
+}
 
 void PerSample::restore(const nlohmann::json& state) {
   seq_ = state.at("seq");

@@ -33,9 +33,9 @@ class PerSample : public Node {
 
   const std::string id_;
   std::uint64_t seq_ = 0;
-  std::uint64_t run_ = 0, taken_ = 0;  // the run that samples come from, and how many of it have come
-  bool given_ = false;                 // one of them has led to a sample
-  std::uint64_t skip_ = 0;  // samples to make and drop
+  std::uint64_t run_ = 0, taken_ = 0;          // the run that samples come from, and how many of it have come
+  bool given_ = false;                         // one of them has led to a sample
+  std::uint64_t skip_ = 0;                     // samples to make and drop
   std::shared_ptr<const ChainRecord> record_;  // came with a sample that was taken in; goes on with the next
 };
 

@@ -1,5 +1,6 @@
 // predictions: writes every row's target and prediction, in original units, to a CSV file of the run directory
-// (runtime/prediction_csv.h).
+// (runtime/prediction_csv.h). Behind a normalize node in mode `running`, rows of the training stay in the units the
+// model sees.
 #include "graph/plan.h"
 #include "nodes/node_type.h"
 #include "runtime/prediction_csv.h"
@@ -35,7 +36,8 @@ class Predictions final : public Node {
     if (file_ == nullptr || all_ended || beyond) return;
     for (Packet& input : firing.inputs()) {
       const Prediction& p = input.get<Prediction>();
-      file_->write(csv_.lines(p, evaluating_ ? "evaluate" : "train", evaluating_ ? run_.step.load() : p.step, file_->empty()));
+      file_->write(
+          csv_.lines(p, evaluating_ ? "evaluate" : "train", evaluating_ ? run_.step.load() : p.step, file_->empty()));
     }
   }
 

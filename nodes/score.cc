@@ -13,7 +13,8 @@ class Score final : public Node {
   };
 
   Score(const Params&, const NodeContext& context)
-      : sink_(context.services.get<PredictionSink>()), rounds_(context.plan.evaluate ? context.plan.evaluate->steps : std::nullopt) {}
+      : sink_(context.services.get<PredictionSink>()),
+        rounds_(context.plan.evaluate ? context.plan.evaluate->steps : std::nullopt) {}
 
   void fire(Firing& firing) override {
     bool all_ended = true;

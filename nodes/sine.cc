@@ -64,8 +64,8 @@ class Sine final : public Source {
   }
 
   const Params params_;
-  std::uint64_t t_ = 0;       // values of this run so far
-  std::uint64_t drawn_ = 0;   // values so far: the counter of the noise
+  std::uint64_t t_ = 0;        // values of this run so far
+  std::uint64_t drawn_ = 0;    // values so far: the counter of the noise
   std::deque<double> values_;  // the newest features + 1
   std::vector<double> line_;   // the same in a row
 };
@@ -80,7 +80,8 @@ void infer(InferContext& context) {
 }  // namespace
 
 NodeType sine() {
-  return node_type<Sine>("sine", "a noisy sine, told by its own past", Role::kSource, {}, {{"sample", "sample"}}, infer);
+  return node_type<Sine>("sine", "a noisy sine, told by its own past", Role::kSource, {}, {{"sample", "sample"}},
+                         infer);
 }
 
 }  // namespace lanewise

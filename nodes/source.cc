@@ -72,7 +72,8 @@ bool Source::make(Sample& sample) {
       time_.reset();
       rewind();
       if (!advance(sample)) {
-        throw Error(Exit::kData, fmt::format("stream \"{}\" had samples in run {} and has none in the next", id_, run_ - 1));
+        throw Error(Exit::kData,
+                    fmt::format("stream \"{}\" had samples in run {} and has none in the next", id_, run_ - 1));
       }
     } else {
       over_ = true;
@@ -113,9 +114,15 @@ bool Source::skip(std::uint64_t packets) {
 }
 
 nlohmann::json Source::state() const {
-  nlohmann::json state = {{"run", run_},   {"seq", seq_},   {"given", given_}, {"over", over_},
-                          {"x", nullptr},  {"y", nullptr},  {"last", save_tensor(last_)},
-                          {"time", nullptr}, {"source", save()}};
+  nlohmann::json state = {{"run", run_},
+                          {"seq", seq_},
+                          {"given", given_},
+                          {"over", over_},
+                          {"x", nullptr},
+                          {"y", nullptr},
+                          {"last", save_tensor(last_)},
+                          {"time", nullptr},
+                          {"source", save()}};
   if (time_) state["time"] = *time_;
   if (like_x_.defined()) {
     state["x"] = {{"shape", shape_of(like_x_)}, {"type", static_cast<int>(like_x_.scalar_type())}};

@@ -1,5 +1,6 @@
-// A Source gives the samples of one stream, one a firing. Its base fills the tags and knows what the end of a pass over the
-// stream means (SourceRules): first and error, the stream ends; restart, it begins again with the next run; mask, fillers follow.
+// A Source gives the samples of one stream, one a firing. Its base fills the tags and knows what the end of a pass over
+// the stream means (SourceRules): first and error, the stream ends; restart, it begins again with the next run; mask,
+// fillers follow.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -94,12 +95,12 @@ class Source : public Node {
   const std::optional<std::int64_t> samples_;
 
   std::uint64_t run_ = 0, seq_ = 0;
-  std::int64_t given_ = 0;      // samples of this pass
-  bool over_ = false;           // only fillers follow
+  std::int64_t given_ = 0;            // samples of this pass
+  bool over_ = false;                 // only fillers follow
   std::optional<std::int64_t> time_;  // of the last sample of this pass
-  std::uint64_t skip_ = 0;      // samples to make and drop
-  at::Tensor like_x_, like_y_;  // shaped like the stream's samples: what a filler must look like
-  at::Tensor last_;             // y of the last sample with a valid one in this run, when evaluating
+  std::uint64_t skip_ = 0;            // samples to make and drop
+  at::Tensor like_x_, like_y_;        // shaped like the stream's samples: what a filler must look like
+  at::Tensor last_;                   // y of the last sample with a valid one in this run, when evaluating
 };
 
 }  // namespace lanewise

@@ -20,15 +20,18 @@ void add_once(const PlanNode& node, const std::string& rule, std::vector<Problem
 
 void check_parts(const Plan& plan, std::vector<Problem>& problems) {
   if (plan.with_role(Role::kCompute).empty() || plan.with_role(Role::kOptimizer).empty()) {
-    return add_once(plan.nodes.front(), "the pipeline trains nothing: it needs compute nodes, an allreduce and an optimizer", problems);
+    return add_once(plan.nodes.front(),
+                    "the pipeline trains nothing: it needs compute nodes, an allreduce and an optimizer", problems);
   }
   const auto only_one = [&](const std::string& type) {
     const PlanNode* first = nullptr;
     for (const PlanNode& node : plan.nodes) {
       if (node.type->name != type) continue;
       if (first != nullptr) {
-        return add_once(node, fmt::format("{} is a second {} beside {}; all lanes train one model, by one {}", node.id, type,
-                                          first->id, type), problems);
+        return add_once(node,
+                        fmt::format("{} is a second {} beside {}; all lanes train one model, by one {}", node.id, type,
+                                    first->id, type),
+                        problems);
       }
       first = &node;
     }
@@ -40,8 +43,10 @@ void check_parts(const Plan& plan, std::vector<Problem>& problems) {
 void check_outputs(const Plan& plan, std::vector<Problem>& problems) {
   for (const PlanNode& node : plan.nodes) {
     if (node.outputs.empty() || !node.outputs[0].empty()) continue;
-    add_once(node, fmt::format("nobody reads the {} of {}; name it in another node's \"in\", or take it out",
-                               node.type->outputs[0].name, node.id), problems);
+    add_once(node,
+             fmt::format("nobody reads the {} of {}; name it in another node's \"in\", or take it out",
+                         node.type->outputs[0].name, node.id),
+             problems);
   }
 }
 
@@ -53,9 +58,12 @@ void check_streams(const Plan& plan, std::vector<Problem>& problems) {
       const int source = source_above(plan, plan.edges[input].from);
       const auto [it, fresh] = lane_of.try_emplace(source, &plan.nodes[lane]);
       if (fresh) continue;
-      return add_once(join, fmt::format("the stream {} comes into {} and into {}; a stream belongs to one lane, once: give the "
-                                        "input of {} a \"take\"",
-                                        plan.nodes[source].id, it->second->id, plan.nodes[lane].id, join.base), problems);
+      return add_once(
+          join,
+          fmt::format("the stream {} comes into {} and into {}; a stream belongs to one lane, once: give the "
+                      "input of {} a \"take\"",
+                      plan.nodes[source].id, it->second->id, plan.nodes[lane].id, join.base),
+          problems);
     }
   }
 }

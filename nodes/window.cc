@@ -1,10 +1,10 @@
 // window: the newest `length` samples of a stream as one, oldest first: x of shape [F] becomes [length, F].
 //
-//   { "id": "win", "repeat": 16, "type": "window", "in": [ { "from": "norm", "take": 1 } ], "params": { "length": 14 } }
+//   { "id": "win", "repeat": 16, "type": "window", "in": [ { "from": "norm", "take": 1 } ], "params": { "length": 14 }
+//   }
 //
-// Target and tag are the newest sample's. A sequence's first length - 1 samples only fill the window: no window spans the
-// start of a run, or a gap above the source's max_gap.
-// A filler passes without touching it.
+// Target and tag are the newest sample's. A sequence's first length - 1 samples only fill the window: no window spans
+// the start of a run, or a gap above the source's max_gap. A filler passes without touching it.
 #include <ATen/ATen.h>
 
 #include <deque>

@@ -19,11 +19,11 @@ struct RoundOfStep {
 class Communicator {
  public:
   virtual ~Communicator() = default;
-  // One round of a step. For every element of the parameter part: reduced = (1/N) · Σ_rounds Σ_d bucket_d, N being the sum
-  // of all row weights in the tails; of the tail: Σ_rounds Σ_d. The result is written to each domain's `reduced`, the
-  // parameter part only in the step's last round. N = 0: the parameter part is zero.
-  // In `reference`, lanes are added in lane order in double and rounds in their order in double, multiplied by 1/N in double,
-  // and rounded once, so the bits depend neither on threads nor on the placement of lanes. Returns N so far.
+  // One round of a step. For every element of the parameter part: reduced = (1/N) · Σ_rounds Σ_d bucket_d, N being the
+  // sum of all row weights in the tails; of the tail: Σ_rounds Σ_d. The result is written to each domain's `reduced`,
+  // the parameter part only in the step's last round. N = 0: the parameter part is zero. In `reference`, lanes are
+  // added in lane order in double and rounds in their order in double, multiplied by 1/N in double, and rounded once,
+  // so the bits depend neither on threads nor on the placement of lanes. Returns N so far.
   virtual double reduce(Replicas& replicas, RoundOfStep round = {}) = 0;
 };
 

@@ -25,8 +25,8 @@ nlohmann::ordered_json Cursors::save(const StreamTable& streams) const {
     for (const ChainRecord* at = cursor.record.get(); at != nullptr; at = at->above.get()) {
       chain.push_back({{"node", at->node}, {"state", at->state}});
     }
-    nlohmann::ordered_json& saved = all[streams.name(s)] = {{"consumed", cursor.consumed}, {"run", cursor.run},
-                                                            {"since_start", cursor.since_start}};
+    nlohmann::ordered_json& saved = all[streams.name(s)] = {
+        {"consumed", cursor.consumed}, {"run", cursor.run}, {"since_start", cursor.since_start}};
     saved["time"] = cursor.time ? nlohmann::ordered_json(*cursor.time) : nullptr;
     saved["record_seq"] = cursor.record_seq;
     saved["chain"] = std::move(chain);
@@ -64,12 +64,14 @@ void Cursors::rewind(const Plan& plan, const StreamTable& streams, std::vector<s
       for (const ChainRecord* at = cursor.record.get(); at != nullptr; at = at->above.get()) {
         const PlanNode* const node = plan.find(at->node);
         if (node == nullptr) {
-          throw Error(Exit::kCheckpoint, fmt::format("the checkpoint holds the state of {}, which is not in this pipeline", at->node));
+          throw Error(Exit::kCheckpoint,
+                      fmt::format("the checkpoint holds the state of {}, which is not in this pipeline", at->node));
         }
         nodes[node - plan.nodes.data()]->restore(at->state);
       }
       if (!nodes[last]->skip(cursor.consumed - cursor.record_seq)) {
-        throw Error(Exit::kCheckpoint, fmt::format("{} cannot go back to where the checkpoint was taken", plan.nodes[last].id));
+        throw Error(Exit::kCheckpoint,
+                    fmt::format("{} cannot go back to where the checkpoint was taken", plan.nodes[last].id));
       }
       since_start.push_back(cursor.since_start);
       seq = cursor.consumed;

@@ -1,8 +1,8 @@
 // Cursors: how far the training has consumed each stream, and from where a resumed run makes its samples again.
 //
-// Nodes run ahead of the training, so that a checkpoint cannot ask them where they stand. Instead every so many samples one
-// carries the states of the nodes it came through (ChainRecord). A cursor keeps the last of these among the samples that were
-// consumed; a resumed run restores that chain and drops what was consumed since.
+// Nodes run ahead of the training, so that a checkpoint cannot ask them where they stand. Instead every so many samples
+// one carries the states of the nodes it came through (ChainRecord). A cursor keeps the last of these among the samples
+// that were consumed; a resumed run restores that chain and drops what was consumed since.
 #pragma once
 
 #include <cstdint>

@@ -33,9 +33,11 @@ void check_data_files(const nlohmann::ordered_json& then, const nlohmann::ordere
   for (auto it = then.begin(); it != then.end(); ++it) {
     const auto found = now.find(it.key());
     if (found == now.end() || (*found)["path"] != (*it)["path"] || (*found)["sha256"] == (*it)["sha256"]) continue;
-    throw Error(Exit::kCheckpoint,
-                fmt::format("{} reads {}, which was changed since the checkpoint was taken; put the old one back, or train anew",
-                            it.key(), (*it)["path"].get<std::string>()));
+    throw Error(
+        Exit::kCheckpoint,
+        fmt::format(
+            "{} reads {}, which was changed since the checkpoint was taken; put the old one back, or train anew",
+            it.key(), (*it)["path"].get<std::string>()));
   }
 }
 

@@ -10,8 +10,8 @@ namespace lanewise {
 // {node id: {"path", "sha256"}} of every source that reads a regular file. Throws Error(kData) when one cannot be read.
 nlohmann::ordered_json data_files(const Plan& plan);
 
-// Throws Error(kCheckpoint) naming the file whose contents are not what they were; one that a source no longer reads, or that
-// it reads now, is of no account.
+// Throws Error(kCheckpoint) naming the file whose contents are not what they were; one that a source no longer reads,
+// or that it reads now, is of no account.
 void check_data_files(const nlohmann::ordered_json& then, const nlohmann::ordered_json& now);
 
 }  // namespace lanewise

@@ -1,5 +1,5 @@
-// One run of an evaluation's plan: no gradient, weights read in place, the streams from their beginning with recurrent state
-// of their own. It changes nothing of the training.
+// One run of an evaluation's plan: no gradient, weights read in place, the streams from their beginning with recurrent
+// state of their own. It changes nothing of the training.
 #pragma once
 
 #include <functional>
@@ -27,8 +27,9 @@ struct EvaluationOptions {
   std::function<void(Flow*)> watch = [](Flow*) {};
 };
 
-// `services`: those of a training, or at least SourceRules, RandomSeed, StreamTable, Normalization, Replicas and RunDirectory.
-// Adds what the flow counts to `ledger`, whose rows used are for the caller to add. Throws what goes wrong in a node.
+// `services`: those of a training, or at least SourceRules, RandomSeed, StreamTable, Normalization, Replicas and
+// RunDirectory. Adds what the flow counts to `ledger`, whose rows used are for the caller to add. Throws what goes
+// wrong in a node.
 void run_evaluation(const Plan& plan, const Services& services, PredictionSink& sink, Ledger& ledger,
                     const EvaluationOptions& options);
 

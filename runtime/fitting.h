@@ -1,5 +1,5 @@
-// The parameters of a `normalize` node and the gathering of its statistics, shared by the node and by the fitting before
-// step 0 (runtime/fit.h).
+// The parameters of a `normalize` node and the gathering of its statistics, shared by the node and by the fitting
+// before step 0 (runtime/fit.h).
 #pragma once
 
 #include <cstdint>

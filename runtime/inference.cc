@@ -70,7 +70,12 @@ class CsvSink final : public PredictionSink {
  public:
   CsvSink(const StreamTable& streams, const Units& units, std::uint64_t step, const InferenceOptions& options,
           const std::function<void(std::string_view)>& write)
-      : csv_(streams, units), step_(step), options_(options), write_(write), samples_(streams.size()), fillers_(streams.size()) {}
+      : csv_(streams, units),
+        step_(step),
+        options_(options),
+        write_(write),
+        samples_(streams.size()),
+        fillers_(streams.size()) {}
 
   void add(const Prediction& prediction, bool) override {
     for (const Tag& row : prediction.batch->rows) ++(row.filler ? fillers_ : samples_)[row.stream];
@@ -94,7 +99,8 @@ class CsvSink final : public PredictionSink {
 
 }  // namespace
 
-nlohmann::ordered_json evaluate_checkpoint(const Plans& plans, const Checkpoint& checkpoint, const InferenceOptions& options) {
+nlohmann::ordered_json evaluate_checkpoint(const Plans& plans, const Checkpoint& checkpoint,
+                                           const InferenceOptions& options) {
   Trained trained(plans, checkpoint, options);
   const Units units = trained.units();
   Scoreboard board(trained.streams(), units, trained.means(), [&] { return options.signal() != 0; });

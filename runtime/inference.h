@@ -16,10 +16,12 @@ struct InferenceOptions {
 };
 
 // Evaluates by plans.evaluate, which must be there: {"step", "loss", "mse", …} as a line of evaluations.jsonl.
-nlohmann::ordered_json evaluate_checkpoint(const Plans& plans, const Checkpoint& checkpoint, const InferenceOptions& options);
+nlohmann::ordered_json evaluate_checkpoint(const Plans& plans, const Checkpoint& checkpoint,
+                                           const InferenceOptions& options);
 
-// Predicts every sample of the streams of plans.evaluate (PlanOptions::predict), in order, with the normalisation of the
-// training; recurrent state begins with zeros and is carried as in the training. Hands CSV to `write` (prediction_csv.h).
+// Predicts every sample of the streams of plans.evaluate (PlanOptions::predict), in order, with the normalisation of
+// the training; recurrent state begins with zeros and is carried as in the training. Hands CSV to `write`
+// (prediction_csv.h).
 void predict_by_checkpoint(const Plans& plans, const Checkpoint& checkpoint, const InferenceOptions& options,
                            const std::function<void(std::string_view)>& write);
 

@@ -1,4 +1,5 @@
-// The Ledger: what became of every sample of every stream. produced = used + fillers + absorbed + left, or it is an error.
+// The Ledger: what became of every sample of every stream. produced = used + fillers + absorbed + left, or it is an
+// error.
 #pragma once
 
 #include <cstdint>

@@ -42,9 +42,12 @@ const ModelType& model_type(const std::string& name) {
 }
 
 void ModelSize::fields(Fields& f) {
-  f.add("inputs", &inputs, "values of a time step that the model takes; inferred from the samples").between(1, kMostWidth);
-  f.add("outputs", &outputs, "values that the model gives; inferred from the target and the loss").between(1, kMostWidth);
-  f.add("init", &init, "a safetensors file with the initial weights, by their state-dict names; without it, they are random");
+  f.add("inputs", &inputs, "values of a time step that the model takes; inferred from the samples")
+      .between(1, kMostWidth);
+  f.add("outputs", &outputs, "values that the model gives; inferred from the target and the loss")
+      .between(1, kMostWidth);
+  f.add("init", &init,
+        "a safetensors file with the initial weights, by their state-dict names; without it, they are random");
 }
 
 void ModelSize::check(const std::string& type, std::int64_t values_in, std::int64_t values_out) const {

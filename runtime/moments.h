@@ -1,4 +1,5 @@
-// Moments gathers mean and population standard deviation per column, one tensor at a time, in double (Welford's update).
+// Moments gathers mean and population standard deviation per column, one tensor at a time, in double (Welford's
+// update).
 #pragma once
 
 #include <ATen/core/Tensor.h>

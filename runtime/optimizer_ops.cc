@@ -79,7 +79,8 @@ std::unique_ptr<FlatOptimizer> make_flat_optimizer(const OptimizerParams& params
 }
 
 Optimizers::Optimizers(const OptimizerParams& params, Replicas& replicas) : replicas_(replicas) {
-  for (int d = 0; d < replicas.domain_count(); ++d) domains_.push_back(make_flat_optimizer(params, replicas.weights(d)));
+  for (int d = 0; d < replicas.domain_count(); ++d)
+    domains_.push_back(make_flat_optimizer(params, replicas.weights(d)));
 }
 
 void Optimizers::step(double lr) {
@@ -94,9 +95,12 @@ void Optimizers::restore(const std::function<const at::Tensor*(const std::string
   for (const std::unique_ptr<FlatOptimizer>& domain : domains_) {
     for (NamedTensor& own : domain->state()) {
       const at::Tensor* const saved = find(own.name);
-      if (saved == nullptr || saved->sizes() != own.tensor.sizes() || saved->scalar_type() != own.tensor.scalar_type()) {
-        throw Error(Exit::kCheckpoint, fmt::format("the checkpoint has no optimizer state \"{}\" of this shape; the optimizer "
-                                                   "that wrote it was another one", own.name));
+      if (saved == nullptr || saved->sizes() != own.tensor.sizes() ||
+          saved->scalar_type() != own.tensor.scalar_type()) {
+        throw Error(Exit::kCheckpoint,
+                    fmt::format("the checkpoint has no optimizer state \"{}\" of this shape; the optimizer "
+                                "that wrote it was another one",
+                                own.name));
       }
       own.tensor.copy_(*saved);
     }

@@ -29,8 +29,9 @@ OutputFile::OutputFile(const std::string& path, std::optional<std::uint64_t> kee
   const off_t end = ::lseek(file_, 0, SEEK_END);
   if (end < 0) fail("go on with", path_);
   if (static_cast<std::uint64_t>(end) < bytes_) {
-    throw Error(Exit::kCheckpoint, fmt::format("{} has {} bytes, where the checkpoint knows of {}: it was changed since", path_,
-                                               end, bytes_));
+    throw Error(
+        Exit::kCheckpoint,
+        fmt::format("{} has {} bytes, where the checkpoint knows of {}: it was changed since", path_, end, bytes_));
   }
   cut(bytes_);
 }
@@ -58,7 +59,8 @@ void OutputFile::cut(std::uint64_t bytes) {
 }
 
 void OutputFile::flush() {
-  const std::string text = std::exchange(buffer_, {});  // after a failure, the file does not fail again for the same bytes
+  const std::string text =
+      std::exchange(buffer_, {});  // after a failure, the file does not fail again for the same bytes
   write_through(text);
 }
 

@@ -18,7 +18,7 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
 
   void write(std::string_view text);
-  bool empty() const { return bytes_ == 0; }  // nothing was written yet
+  bool empty() const { return bytes_ == 0; }      // nothing was written yet
   std::uint64_t bytes() const { return bytes_; }  // kept and written, what is buffered included
   // Takes back what was written behind the first `bytes`. Requires: there are as many.
   void cut(std::uint64_t bytes);

@@ -45,8 +45,8 @@ std::string PredictionCsv::lines(const Prediction& p, std::string_view phase, st
     const at::Tensor answer = like_target ? units_.original(row.stream, prediction[index]) : prediction[index];
     if (header) out += header_line(target.numel(), answer.numel());
     header = false;
-    fmt::format_to(std::back_inserter(out), "{},{},{},{},{},{},{}", phase, step, csv_field(streams_.name(row.stream)), row.run,
-                   row.seq, row.time ? fmt::format("{}", *row.time) : "", row.weight);
+    fmt::format_to(std::back_inserter(out), "{},{},{},{},{},{},{}", phase, step, csv_field(streams_.name(row.stream)),
+                   row.run, row.seq, row.time ? fmt::format("{}", *row.time) : "", row.weight);
     append_values(out, target);
     append_values(out, answer);
     out += '\n';

@@ -2,8 +2,8 @@
 //
 //   phase,step,stream,run,seq,time,weight,y0,…,p0,…
 //
-// step: applied to the weights that predicted; time in nanoseconds; y and p, target and prediction, in original units. A missing
-// target is empty. Fillers have no line.
+// step: applied to the weights that predicted; time in nanoseconds; y and p, target and prediction, in original units.
+// A missing target is empty. Fillers have no line.
 #pragma once
 
 #include <string>

@@ -7,9 +7,7 @@ constexpr double kTerminalPeriod = 0.25, kPlainPeriod = 5;  // seconds
 constexpr double kCentury = 100 * 365.25 * 86400;           // seconds
 constexpr double kPatience = 3;  // seconds after a signal without a step, before sources that wait are given up
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
 
@@ -102,7 +100,8 @@ void Progress::free_if_stuck() {
     waiting += (waiting.empty() ? "" : ", ") + one;
   }
   if (waiting.empty()) return;
-  flow_->cancel(Exit::kStopped, fmt::format("stopped after step {}, while {} had nothing to give", moved_step_, waiting));
+  flow_->cancel(Exit::kStopped,
+                fmt::format("stopped after step {}, while {} had nothing to give", moved_step_, waiting));
 }
 
 void Progress::name_silent_sources(const FlowReport& report) {
@@ -114,7 +113,8 @@ void Progress::name_silent_sources(const FlowReport& report) {
     // A source whose edges are full is held back by others, not silent.
     bool full = false;
     for (const std::vector<int>& port : node.outputs) {
-      for (const int e : port) full = full || report.edges[e].left >= static_cast<std::uint64_t>(report.edges[e].capacity);
+      for (const int e : port)
+        full = full || report.edges[e].left >= static_cast<std::uint64_t>(report.edges[e].capacity);
     }
     if (report.nodes[i].fired != watched.fired || report.nodes[i].ended || full) {
       watched = {.fired = report.nodes[i].fired, .since = t};
@@ -138,9 +138,11 @@ std::string Progress::line(const FlowReport& report) const {
   text += fmt::format("  {:.0f} samples/s", seconds > 0 ? samples / seconds : 0);
   double left = -1;
   if (state.steps_expected && state.step > state.step_before) {
-    left = (*state.steps_expected - static_cast<double>(state.step)) * seconds / static_cast<double>(state.step - state.step_before);
+    left = (*state.steps_expected - static_cast<double>(state.step)) * seconds /
+           static_cast<double>(state.step - state.step_before);
   }
-  if (state.seconds_expected && (left < 0 || *state.seconds_expected - seconds < left)) left = *state.seconds_expected - seconds;
+  if (state.seconds_expected && (left < 0 || *state.seconds_expected - seconds < left))
+    left = *state.seconds_expected - seconds;
   if (left >= 0) text += fmt::format("  {} left", duration_text(left));
   const auto slowest = std::ranges::max_element(report.nodes, {}, &NodeReport::busy_s);
   if (slowest != report.nodes.end() && slowest->busy_s > 0) {

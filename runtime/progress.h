@@ -1,6 +1,7 @@
-// Progress tells the user how a run goes: on a terminal one line that is rewritten, elsewhere a plain line every few seconds.
-// It also names sources that have given nothing for a while, answers a user who asks where the run stands, and ends a flow that
-// cannot finish its step after a signal, since a source waits. It only reads counters, from a thread of its own.
+// Progress tells the user how a run goes: on a terminal one line that is rewritten, elsewhere a plain line every few
+// seconds. It also names sources that have given nothing for a while, answers a user who asks where the run stands, and
+// ends a flow that cannot finish its step after a signal, since a source waits. It only reads counters, from a thread
+// of its own.
 #pragma once
 
 #include <condition_variable>
@@ -31,7 +32,8 @@ class Progress {
     bool quiet = false, terminal = false;
     double stall_s = 30;
     std::function<void(const std::string&)> say;
-    std::function<void(const std::string&)> draw = [](const std::string&) {};  // raw text for the terminal; never throws
+    std::function<void(const std::string&)> draw = [](const std::string&) {
+    };                                     // raw text for the terminal; never throws
     std::function<ProgressState()> state;  // from the progress thread
     std::function<int()> signal;           // the signal that the run is to stop by, 0 so far
     std::function<bool()> status_wanted;   // true once for each time that the user asks where the run stands

@@ -22,7 +22,8 @@ RecurrentState::RecurrentState(int streams, std::int64_t size, at::ScalarType dt
       runs_(static_cast<std::size_t>(streams)),
       kept_runs_(runs_) {}
 
-// Plain copies of memory: rows of one tensor are written by several threads, which its version counter is not meant for.
+// Plain copies of memory: rows of one tensor are written by several threads, which its version counter is not meant
+// for.
 
 at::Tensor RecurrentState::gather(std::span<const Tag> rows) const {
   at::Tensor states = at::empty({static_cast<std::int64_t>(rows.size()), size()}, rows_.options());

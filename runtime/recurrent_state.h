@@ -1,10 +1,10 @@
 // The RecurrentState is what streams have left in a recurrent model: one row a stream, carried from sample to sample.
 //
-// A lane gathers the rows of its streams, runs the model, and scatters the new rows back, detached. What was scattered since
-// the last commit() is undone by roll_back(), so that a step that is not applied leaves no trace.
+// A lane gathers the rows of its streams, runs the model, and scatters the new rows back, detached. What was scattered
+// since the last commit() is undone by roll_back(), so that a step that is not applied leaves no trace.
 //
-// gather() and scatter() may be called from several lanes' threads at once for different streams; the others while no lane
-// runs.
+// gather() and scatter() may be called from several lanes' threads at once for different streams; the others while no
+// lane runs.
 #pragma once
 
 #include <ATen/core/Tensor.h>

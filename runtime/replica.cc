@@ -87,8 +87,10 @@ void Replicas::verify() const {
       const at::Tensor first = part(domains_[0].weights, layout_, specs()[i], i);
       const at::Tensor other = part(domains_[d].weights, layout_, specs()[i], i);
       if (std::memcmp(first.const_data_ptr(), other.const_data_ptr(), first.nbytes()) == 0) continue;
-      throw Error(Exit::kDevice, fmt::format("the copies of the weights have come apart: {} of memory domain {} differs from that "
-                                             "of domain 0; a device or its memory has failed", specs()[i].name, d));
+      throw Error(Exit::kDevice,
+                  fmt::format("the copies of the weights have come apart: {} of memory domain {} differs from that "
+                              "of domain 0; a device or its memory has failed",
+                              specs()[i].name, d));
     }
   }
 }

@@ -76,7 +76,8 @@ class Replicas {
   // backward through a forward from before then raises.
   void mark_changed(int domain);
 
-  // Compares the domains' weights, which are to be equal bit for bit. Throws Error(kDevice) naming the first tensor that is not.
+  // Compares the domains' weights, which are to be equal bit for bit. Throws Error(kDevice) naming the first tensor
+  // that is not.
   void verify() const;
 
   // Parameter i of domain 0, a view.

@@ -51,20 +51,21 @@ nlohmann::ordered_json manifest(const Plans& plans, int threads) {
     overrides.push_back(fmt::format("{} {}", option, change.text));
     source.push_back({{"option", option}, {"text", change.text}, {"folder", change.folder}});
   }
-  return {{"format", 2},
-          {"name", train.name},
-          {"digest", train.digest},
-          {"evaluate_digest", plans.evaluate ? nlohmann::ordered_json(plans.evaluate->digest) : nullptr},
-          {"overrides", overrides},
-          {"seed", train.run.seed},
-          {"threads", threads},
-          {"dtype", train.run.dtype},
-          {"reduction", train.run.reduction},
-          {"weights", train.run.weights},
-          {"on_end", train.end_rule},
-          {"versions", {{"lanewise", LANEWISE_VERSION}, {"libtorch", TORCH_VERSION}, {"onetbb", TBB_runtime_version()}}},
-          {"pipeline", train.expanded},
-          {"source", {{"file", plans.source.file}, {"text", plans.source.text}, {"overrides", source}}}};
+  return {
+      {"format", 2},
+      {"name", train.name},
+      {"digest", train.digest},
+      {"evaluate_digest", plans.evaluate ? nlohmann::ordered_json(plans.evaluate->digest) : nullptr},
+      {"overrides", overrides},
+      {"seed", train.run.seed},
+      {"threads", threads},
+      {"dtype", train.run.dtype},
+      {"reduction", train.run.reduction},
+      {"weights", train.run.weights},
+      {"on_end", train.end_rule},
+      {"versions", {{"lanewise", LANEWISE_VERSION}, {"libtorch", TORCH_VERSION}, {"onetbb", TBB_runtime_version()}}},
+      {"pipeline", train.expanded},
+      {"source", {{"file", plans.source.file}, {"text", plans.source.text}, {"overrides", source}}}};
 }
 
 PlanSource plan_source(const nlohmann::json& manifest, const std::string& path) {
@@ -73,11 +74,13 @@ PlanSource plan_source(const nlohmann::json& manifest, const std::string& path) 
     PlanSource source{.text = saved.at("text"), .file = saved.at("file"), .overrides = {}};
     for (const nlohmann::json& change : saved.at("overrides")) {
       const bool set = change.at("option") == "--set";
-      source.overrides.push_back({set ? Override::Kind::kSet : Override::Kind::kSwap, change.at("text"), change.at("folder")});
+      source.overrides.push_back(
+          {set ? Override::Kind::kSet : Override::Kind::kSwap, change.at("text"), change.at("folder")});
     }
     return source;
   } catch (const nlohmann::json::exception&) {
-    throw Error(Exit::kCheckpoint, fmt::format("{} is not the manifest of a run that this version can go on with", path));
+    throw Error(Exit::kCheckpoint,
+                fmt::format("{} is not the manifest of a run that this version can go on with", path));
   }
 }
 
@@ -94,8 +97,15 @@ std::string evaluation_text(const nlohmann::ordered_json& evaluation) {
 nlohmann::ordered_json edges_json(const FlowReport& report) {
   nlohmann::ordered_json edges = nlohmann::ordered_json::array();
   for (const EdgeReport& e : report.edges) {
-    edges.push_back({{"from", e.from}, {"to", e.to}, {"capacity", e.capacity}, {"deepest", e.deepest}, {"put", e.put},
-                     {"taken", e.taken}, {"left", e.left}, {"starved_s", e.starved_s}, {"blocked_s", e.blocked_s}});
+    edges.push_back({{"from", e.from},
+                     {"to", e.to},
+                     {"capacity", e.capacity},
+                     {"deepest", e.deepest},
+                     {"put", e.put},
+                     {"taken", e.taken},
+                     {"left", e.left},
+                     {"starved_s", e.starved_s},
+                     {"blocked_s", e.blocked_s}});
   }
   return edges;
 }
@@ -103,8 +113,14 @@ nlohmann::ordered_json edges_json(const FlowReport& report) {
 nlohmann::ordered_json nodes_json(const FlowReport& report) {
   nlohmann::ordered_json nodes = nlohmann::ordered_json::array();
   for (const NodeReport& n : report.nodes) {
-    nodes.push_back({{"id", n.id}, {"type", n.type}, {"fired", n.fired}, {"absorbed", n.absorbed}, {"busy", n.busy},
-                     {"starved", n.starved}, {"blocked", n.blocked}, {"busy_s", n.busy_s}});
+    nodes.push_back({{"id", n.id},
+                     {"type", n.type},
+                     {"fired", n.fired},
+                     {"absorbed", n.absorbed},
+                     {"busy", n.busy},
+                     {"starved", n.starved},
+                     {"blocked", n.blocked},
+                     {"busy_s", n.busy_s}});
   }
   return nodes;
 }

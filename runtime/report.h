@@ -12,8 +12,8 @@
 
 namespace lanewise {
 
-// One line of metrics.jsonl: {"step":1,"loss":…,"lanes":[…],"streams":[…],"n":…,"lr":…,"grad_norm":…}. No clocks, so that
-// two equal runs leave equal files. Numbers are the shortest that read back the same.
+// One line of metrics.jsonl: {"step":1,"loss":…,"lanes":[…],"streams":[…],"n":…,"lr":…,"grad_norm":…}. No clocks, so
+// that two equal runs leave equal files. Numbers are the shortest that read back the same.
 std::string metrics_line(const StepRecord& record);
 
 // What a run is, written before its first step: the expanded pipeline, and what it can be planned again from.

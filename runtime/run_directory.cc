@@ -15,8 +15,9 @@ namespace lanewise {
 namespace {
 
 // What a run writes by itself.
-constexpr std::string_view kOwn[] = {"manifest.json", "metrics.jsonl",  "timings.jsonl",       "evaluations.jsonl",
-                                     "report.json",   "graph.dot",      "weights.safetensors", "checkpoints"};
+constexpr std::string_view kOwn[] = {"manifest.json",       "metrics.jsonl", "timings.jsonl",
+                                     "evaluations.jsonl",   "report.json",   "graph.dot",
+                                     "weights.safetensors", "checkpoints",   ".lock"};
 
 }  // namespace
 
@@ -30,7 +31,8 @@ OutputFile& RunDirectory::open(const std::string& file) {
   std::unique_ptr<OutputFile>& entry = files_[file];
   if (entry == nullptr) {
     const auto kept = kept_.find(file);
-    entry = std::make_unique<OutputFile>(path_ + "/" + file, kept == kept_.end() ? std::nullopt : std::optional(kept->second));
+    entry = std::make_unique<OutputFile>(path_ + "/" + file,
+                                         kept == kept_.end() ? std::nullopt : std::optional(kept->second));
   }
   return *entry;
 }
@@ -44,9 +46,11 @@ void RunDirectory::write(const std::string& file, std::string_view text) const {
 }
 
 OutputFile* RunDirectory::tap(const std::string& node_id, const std::string& file) {
-  if (file.empty() || file == "." || file == ".." || file.find('/') != std::string::npos || std::ranges::count(kOwn, file) > 0) {
-    throw Error(Exit::kPipeline, fmt::format("{} cannot write to \"{}\": give a plain file name that the run does not use itself",
-                                             node_id, file));
+  if (file.empty() || file == "." || file == ".." || file.find('/') != std::string::npos ||
+      std::ranges::count(kOwn, file) > 0) {
+    throw Error(Exit::kPipeline,
+                fmt::format("{} cannot write to \"{}\": give a plain file name that the run does not use itself",
+                            node_id, file));
   }
   if (const auto [owner, fresh] = owners_.try_emplace(file, node_id); !fresh && owner->second != node_id) {
     throw Error(Exit::kPipeline, fmt::format("{} and {} would both write to \"{}\": give one of them another file",

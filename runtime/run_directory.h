@@ -18,12 +18,11 @@ class RunDirectory {
   // Bytes of each file that grows with the run.
   using Lengths = std::map<std::string, std::uint64_t>;
 
-  // `path`: a directory that is there, "" for none: then nothing is written. `say` takes lines for the user. A resumed run goes on behind
-  // what the files had when the checkpoint was taken, `kept`; what came after is cut, and a file that is not among them begins
-  // anew.
+  // `path`: a directory that is there, "" for none: then nothing is written. `say` takes lines for the user. A resumed
+  // run goes on behind what the files had when the checkpoint was taken, `kept`; what came after is cut, and a file
+  // that is not among them begins anew.
   RunDirectory(const std::string& path, std::function<void(const std::string&)> say, Lengths kept = {});
 
-  const std::string& path() const { return path_; }
   std::atomic<std::uint64_t> step{0};  // steps applied so far
 
   // A line for the user; from any thread.
@@ -33,8 +32,9 @@ class RunDirectory {
   void append(const std::string& file, std::string_view text);
   // Writes a whole file.
   void write(const std::string& file, std::string_view text) const;
-  // The file that a tap node writes to, made at the first call and shared by the node's instances in training and
-  // evaluation. Null: nothing is written. Throws Error(kPipeline) for a name that is no plain file name or is taken.
+  // While nodes are made, by one thread. The file that a tap node writes to, made at the first call and shared by the
+  // node's instances in training and evaluation. Null: nothing is written. Throws Error(kPipeline) for a name that is
+  // no plain file name or is taken.
   OutputFile* tap(const std::string& node_id, const std::string& file);
 
   // Writes what is buffered, so that a reader sees whole lines; the length of each file then.

@@ -15,13 +15,15 @@ void Schedule::fields(Fields& f) {
       .at_least(1)
       .unit("steps");
   f.add("lr_min", &lr_min, "cosine: the rate at the end").at_least(0);
-  if (name == "warmup" && warmup_steps == 0) f.problem("warmup_steps", "schedule warmup needs \"warmup_steps\" above 0");
+  if (name == "warmup" && warmup_steps == 0)
+    f.problem("warmup_steps", "schedule warmup needs \"warmup_steps\" above 0");
 }
 
 std::string Schedule::problem(std::optional<std::int64_t> run_steps) const {
   if (name != "cosine" || decay_steps) return "";
   if (!run_steps) return "schedule cosine needs \"decay_steps\" where the run has no \"steps\"";
-  if (*run_steps <= warmup_steps) return "warmup_steps leave no step for schedule cosine; lower them, or raise run.steps";
+  if (*run_steps <= warmup_steps)
+    return "warmup_steps leave no step for schedule cosine; lower them, or raise run.steps";
   return "";
 }
 

@@ -44,7 +44,8 @@ void Scoreboard::add_row(Total& total, const Tag& row, std::span<const double> p
                          std::span<const double> known) {
   const std::span<const double> scale = units_.scale(row.stream);
   // A normalised stream's training mean is that of its fit: 0 in the units the model sees.
-  const std::vector<double> mean = units_.normalized(row.stream) ? std::vector<double>(y.size(), 0.0) : means_.mean(row.stream);
+  const std::vector<double> mean =
+      units_.normalized(row.stream) ? std::vector<double>(y.size(), 0.0) : means_.mean(row.stream);
   const double share = row.weight / static_cast<double>(y.size());
   for (std::size_t j = 0; j < y.size(); ++j) {
     const double m = mean.empty() ? 0 : mean[j];

@@ -1,5 +1,5 @@
-// The Scoreboard adds up an evaluation: the loss and the squared error of the model and of two baselines, over exactly the
-// same targets, pooled and per stream, in the units the model sees and in the original ones.
+// The Scoreboard adds up an evaluation: the loss and the squared error of the model and of two baselines, over exactly
+// the same targets, pooled and per stream, in the units the model sees and in the original ones.
 //
 //   last   the stream's last valid target known when the forecast was due (none yet: its training mean)
 //   mean   the stream's training mean
@@ -19,14 +19,15 @@ namespace lanewise {
 
 class Scoreboard final : public PredictionSink {
  public:
-  Scoreboard(const StreamTable& streams, const Units& units, const TargetMeans& means, std::function<bool()> stop_wanted);
+  Scoreboard(const StreamTable& streams, const Units& units, const TargetMeans& means,
+             std::function<bool()> stop_wanted);
 
   // Adds the rows of weight above 0, always in the same order, so that sums are the same bits at every evaluation.
   void add(const Prediction& prediction, bool counts) override;
   bool stop_wanted() const override { return stop_wanted_(); }
 
-  // {loss, mse, n, baselines: {last, mean}, raw: {mse, last, mean}, streams: {id: {…}}}; mse and what follows from it are
-  // null where targets are class numbers, everything where n is 0.
+  // {loss, mse, n, baselines: {last, mean}, raw: {mse, last, mean}, streams: {id: {…}}}; mse and what follows from it
+  // are null where targets are class numbers, everything where n is 0.
   nlohmann::ordered_json result() const;
   // Rows seen of a stream that were no fillers, and fillers.
   std::uint64_t evaluated(int stream) const { return totals_[stream].rows; }
@@ -35,12 +36,13 @@ class Scoreboard final : public PredictionSink {
  private:
   struct Total {
     std::uint64_t rows = 0, fillers = 0;
-    double n = 0, loss = 0;            // Σ w, Σ w·r
-    bool squared = true;               // the prediction is shaped like the target
+    double n = 0, loss = 0;                          // Σ w, Σ w·r
+    bool squared = true;                             // the prediction is shaped like the target
     double mse = 0, last = 0, mean = 0;              // Σ w · squared error, mean over a row's elements
     double raw_mse = 0, raw_last = 0, raw_mean = 0;  // the same in original units
   };
-  void add_row(Total& total, const Tag& row, std::span<const double> p, std::span<const double> y, std::span<const double> known);
+  void add_row(Total& total, const Tag& row, std::span<const double> p, std::span<const double> y,
+               std::span<const double> known);
   static nlohmann::ordered_json tell(const Total& total);
 
   const StreamTable& streams_;

@@ -44,7 +44,8 @@ const Statistics* Normalization::find(const std::string& node_id) const {
   return it == table_.end() ? nullptr : &it->second;
 }
 
-// Of several normalize nodes below each other, the last is undone first: with y = (y0 - m) / s twice, y0 = y·s2·s1 + m2·s1 + m1.
+// Of several normalize nodes below each other, the last is undone first: with y = (y0 - m) / s twice, y0 = y·s2·s1 +
+// m2·s1 + m1.
 Units::Units(const Plan& plan, const StreamTable& streams, const Normalization& normalization)
     : scale_(static_cast<std::size_t>(streams.size())), mean_(static_cast<std::size_t>(streams.size())) {
   for (std::size_t i = 0; i < plan.nodes.size(); ++i) {

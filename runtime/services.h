@@ -1,4 +1,5 @@
-// The services nodes reach the runtime through (graph/registry.h, Services), besides Replicas, Communicator and RandomSeed.
+// The services nodes reach the runtime through (graph/registry.h, Services), besides Replicas, Communicator and
+// RandomSeed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -47,7 +48,9 @@ struct Statistics {
   std::vector<double> x_mean, x_scale, y_mean, y_scale;
 };
 
-// The statistics of every `normalize` node, by node id: fitted before step 0, frozen since, shared by both plans.
+// The statistics of every `normalize` node, by node id: fitted before step 0, frozen since, shared by both plans. A
+// node in mode `running` changes its own entry while others read theirs; entries are added by one thread, while no flow
+// runs.
 class Normalization {
  public:
   const Statistics* find(const std::string& node_id) const;
@@ -58,7 +61,8 @@ class Normalization {
   std::map<std::string, Statistics> table_;
 };
 
-// Turns targets of a stream from the units the model sees into the original ones: y * scale + mean, per last-axis column.
+// Turns targets of a stream from the units the model sees into the original ones: y * scale + mean, per last-axis
+// column.
 class Units {
  public:
   Units(const Plan& plan, const StreamTable& streams, const Normalization& normalization);
@@ -76,11 +80,13 @@ class RunControl {
   enum class Next { kGoOn, kPause, kFinish };
   virtual ~RunControl() = default;
 
+  // Except for this, which any lane may ask, all are called by the optimizer's firings, one at a time, under no lock.
   // A lane asks before each backward whether it shall vote to stop after this round (signal, minutes).
   virtual bool stop_wanted() const = 0;
   // Called by the optimizer node, in step order, after the step was applied in every domain. `rows`: of all its rounds.
   virtual Next after_step(std::shared_ptr<const StepRecord> record, std::span<const Tag> rows, bool stop) = 0;
-  // A step that was dropped under `skip`, since a loss or gradient is not finite: `what` says where. Its rows are left over.
+  // A step that was dropped under `skip`, since a loss or gradient is not finite: `what` says where. Its rows are left
+  // over.
   virtual Next skipped(const std::string& what, std::span<const Tag> rows, bool stop) = 0;
   // A step that does not count, since a stream has ended: nothing was applied, its rows are left over, the run ends.
   virtual void not_applied(const Reduced& reduced, std::span<const Tag> rows) = 0;

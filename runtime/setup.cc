@@ -42,13 +42,15 @@ std::unique_ptr<Replicas> make_replicas(const Plan& train, const StreamTable& st
   }
   const PlanModel& model = train.model(lane.params["model"].get<std::string>());
   const ModelType& type = model_type(model.type);
-  auto replicas = std::make_unique<Replicas>([&] { return type.make(model.params, *batch.x, *prediction.y); }, model.name,
-                                             ReplicaOptions{.dtype = train.run.dtype == "float64" ? at::kDouble : at::kFloat,
-                                                            .per_device = train.run.weights == "per_device",
-                                                            .lanes = static_cast<int>(lanes.size()),
-                                                            .streams = streams.size(),
-                                                            .seed = train.run.seed});
-  if (const auto init = model.params.find("init"); init != model.params.end() && init->is_string() && !init->get<std::string>().empty()) {
+  auto replicas =
+      std::make_unique<Replicas>([&] { return type.make(model.params, *batch.x, *prediction.y); }, model.name,
+                                 ReplicaOptions{.dtype = train.run.dtype == "float64" ? at::kDouble : at::kFloat,
+                                                .per_device = train.run.weights == "per_device",
+                                                .lanes = static_cast<int>(lanes.size()),
+                                                .streams = streams.size(),
+                                                .seed = train.run.seed});
+  if (const auto init = model.params.find("init");
+      init != model.params.end() && init->is_string() && !init->get<std::string>().empty()) {
     const auto path = init->get<std::string>();
     load_weights(*replicas, read_safetensors(path).tensors, path);
   }

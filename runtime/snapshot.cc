@@ -27,8 +27,9 @@ void refuse_another_optimizer(const TrainingParts& parts, const Checkpoint& chec
     const std::string name = saved.name.substr(std::string(kOptimizer).size());
     if (find(own, name) != nullptr) continue;
     const PlanNode& node = parts.plan.nodes[parts.plan.with_role(Role::kOptimizer).front()];
-    throw Error(Exit::kCheckpoint, fmt::format("the checkpoint's optimizer was another one: it holds \"{}\", which {} does not keep",
-                                               name, node.params.at("name").get<std::string>()));
+    throw Error(Exit::kCheckpoint,
+                fmt::format("the checkpoint's optimizer was another one: it holds \"{}\", which {} does not keep", name,
+                            node.params.at("name").get<std::string>()));
   }
 }
 
@@ -51,8 +52,8 @@ void load_weights(Replicas& replicas, const std::vector<NamedTensor>& weights, c
       throw Error(Exit::kCheckpoint, fmt::format("{} holds no \"{}\", which this model has", from, parameter.name));
     }
     if (saved->sizes() != parameter.tensor.sizes()) {
-      throw Error(Exit::kCheckpoint, fmt::format("{}: \"{}\" is {}, and in this model {}", from, parameter.name, shape(*saved),
-                                                 shape(parameter.tensor)));
+      throw Error(Exit::kCheckpoint, fmt::format("{}: \"{}\" is {}, and in this model {}", from, parameter.name,
+                                                 shape(*saved), shape(parameter.tensor)));
     }
     parameter.tensor.copy_(*saved);
   }
@@ -74,15 +75,19 @@ nlohmann::ordered_json save_normalization(const Normalization& normalization) {
 
 void load_normalization(Normalization& normalization, const nlohmann::json& saved) {
   for (auto it = saved.begin(); it != saved.end(); ++it) {
-    normalization.set(it.key(), Statistics{.x_mean = it->at("x_mean"), .x_scale = it->at("x_scale"),
-                                           .y_mean = it->at("y_mean"), .y_scale = it->at("y_scale")});
+    normalization.set(it.key(), Statistics{.x_mean = it->at("x_mean"),
+                                           .x_scale = it->at("x_scale"),
+                                           .y_mean = it->at("y_mean"),
+                                           .y_scale = it->at("y_scale")});
   }
 }
 
 Checkpoint take_snapshot(const TrainingParts& parts, const Flow& flow, std::uint64_t step) {
-  Checkpoint checkpoint{.step = step, .manifest = nlohmann::ordered_json::object(), .weights = state_dict(parts.replicas), .state = {}};
+  Checkpoint checkpoint{
+      .step = step, .manifest = nlohmann::ordered_json::object(), .weights = state_dict(parts.replicas), .state = {}};
   for (NamedTensor& t : checkpoint.weights) t.tensor = t.tensor.clone();
-  for (const NamedTensor& t : parts.optimizers.state()) checkpoint.state.push_back({kOptimizer + t.name, t.tensor.clone()});
+  for (const NamedTensor& t : parts.optimizers.state())
+    checkpoint.state.push_back({kOptimizer + t.name, t.tensor.clone()});
   if (parts.recurrent.size() > 0) checkpoint.state.push_back({kRecurrent, parts.recurrent.rows().clone()});
 
   nlohmann::ordered_json& manifest = checkpoint.manifest;
@@ -95,7 +100,8 @@ Checkpoint take_snapshot(const TrainingParts& parts, const Flow& flow, std::uint
   for (std::size_t i = 0; i < parts.plan.nodes.size(); ++i) {
     const PlanNode& node = parts.plan.nodes[i];
     if (!belongs_to_step(node)) continue;
-    if (nlohmann::json state = flow.node(static_cast<int>(i)).state(); !state.empty()) nodes[node.id] = std::move(state);
+    if (nlohmann::json state = flow.node(static_cast<int>(i)).state(); !state.empty())
+      nodes[node.id] = std::move(state);
   }
   return checkpoint;
 }
@@ -107,7 +113,8 @@ void restore_parts(const TrainingParts& parts, const Checkpoint& checkpoint) {
   const nlohmann::json manifest = checkpoint.manifest;
   if (parts.recurrent.size() > 0) {
     const at::Tensor* const rows = find(checkpoint.state, kRecurrent);
-    if (rows == nullptr) throw Error(Exit::kCheckpoint, "the checkpoint holds no recurrent state, which this model has");
+    if (rows == nullptr)
+      throw Error(Exit::kCheckpoint, "the checkpoint holds no recurrent state, which this model has");
     parts.recurrent.restore(*rows, manifest.at("recurrent_runs").get<std::vector<std::uint64_t>>());
   }
   load_normalization(parts.normalization, manifest.at("normalization"));
@@ -115,7 +122,8 @@ void restore_parts(const TrainingParts& parts, const Checkpoint& checkpoint) {
   parts.cursors.load(manifest.at("streams"), parts.streams);
 }
 
-void restore_nodes(const TrainingParts& parts, const Checkpoint& checkpoint, std::vector<std::unique_ptr<Node>>& nodes) {
+void restore_nodes(const TrainingParts& parts, const Checkpoint& checkpoint,
+                   std::vector<std::unique_ptr<Node>>& nodes) {
   parts.cursors.rewind(parts.plan, parts.streams, nodes);
   const nlohmann::json saved = checkpoint.manifest.at("nodes");
   for (std::size_t i = 0; i < parts.plan.nodes.size(); ++i) {

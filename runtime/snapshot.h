@@ -1,5 +1,5 @@
-// Between two steps a training is: weights, optimizer, the streams' recurrent state, how far each stream was consumed, and
-// what the nodes of the step hold. A snapshot copies all that into a Checkpoint; restoring puts it back.
+// Between two steps a training is: weights, optimizer, the streams' recurrent state, how far each stream was consumed,
+// and what the nodes of the step hold. A snapshot copies all that into a Checkpoint; restoring puts it back.
 #pragma once
 
 #include <memory>
@@ -28,8 +28,8 @@ struct TrainingParts {
   Cursors& cursors;
 };
 
-// A copy of everything after `step` steps, with tensors of its own. Requires: the flow rests, and nothing but weights is on
-// its edges behind the lanes.
+// A copy of everything after `step` steps, with tensors of its own. Requires: the flow rests, and nothing but weights
+// is on its edges behind the lanes.
 Checkpoint take_snapshot(const TrainingParts& parts, const Flow& flow, std::uint64_t step);
 
 // Puts back what does not belong to nodes. Throws Error(kCheckpoint) naming what does not fit this pipeline.

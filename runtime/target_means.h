@@ -1,5 +1,5 @@
-// The mean of each stream's targets over the rows trained on, in the units the model sees: the baseline `mean` of streams
-// that no normalize node centres.
+// The mean of each stream's targets over the rows trained on, in the units the model sees: the baseline `mean` of
+// streams that no normalize node centres.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -27,8 +27,12 @@ std::vector<double> tensor_values(const at::Tensor& tensor) {
   std::vector<double> values(static_cast<std::size_t>(flat.numel()));
   const auto n = values.size();
   switch (flat.scalar_type()) {
-    case at::kFloat: std::copy_n(flat.const_data_ptr<float>(), n, values.begin()); break;
-    case at::kDouble: std::copy_n(flat.const_data_ptr<double>(), n, values.begin()); break;
+    case at::kFloat:
+      std::copy_n(flat.const_data_ptr<float>(), n, values.begin());
+      break;
+    case at::kDouble:
+      std::copy_n(flat.const_data_ptr<double>(), n, values.begin());
+      break;
     default: {
       const at::Tensor doubles = flat.to(at::kDouble);
       std::copy_n(doubles.const_data_ptr<double>(), n, values.begin());
@@ -45,13 +49,16 @@ nlohmann::json save_tensor(const at::Tensor& tensor) {
   if (!tensor.defined()) return nullptr;
   const at::Tensor dense = tensor.contiguous();
   const std::span bytes(static_cast<const unsigned char*>(dense.const_data_ptr()), dense.nbytes());
-  return {{"shape", shape_of(tensor)}, {"type", static_cast<int>(tensor.scalar_type())}, {"hex", fmt::format("{:02x}", fmt::join(bytes, ""))}};
+  return {{"shape", shape_of(tensor)},
+          {"type", static_cast<int>(tensor.scalar_type())},
+          {"hex", fmt::format("{:02x}", fmt::join(bytes, ""))}};
 }
 
 at::Tensor load_tensor(const nlohmann::json& saved) {
   if (saved.is_null()) return {};
   const auto& hex = saved.at("hex").get_ref<const std::string&>();
-  at::Tensor tensor = at::empty(saved.at("shape").get<Shape>(), static_cast<at::ScalarType>(saved.at("type").get<int>()));
+  at::Tensor tensor =
+      at::empty(saved.at("shape").get<Shape>(), static_cast<at::ScalarType>(saved.at("type").get<int>()));
   auto* const bytes = static_cast<unsigned char*>(tensor.data_ptr());
   bool good = hex.size() == 2 * tensor.nbytes();
   for (std::size_t i = 0; good && i < tensor.nbytes(); ++i) {

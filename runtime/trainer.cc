@@ -86,13 +86,11 @@ class Trainer::Impl final : public RunControl {
       exit = Exit::kInternal;
       reason_ = tell_exception(error);
     }
+    if (writer_ != nullptr) saves_ = writer_->times();
     writer_.reset();  // a save in progress is finished; what became of it was said, or is the reason already
     progress_.reset();
     return leave_report(exit);
   }
-
-  const FlowReport& flow_report() const { return flow_report_; }
-  const Plan& plan() const { return plans_.train; }
 
   // RunControl.
 
@@ -113,7 +111,8 @@ class Trainer::Impl final : public RunControl {
       if (!first_loss_) first_loss_ = record->loss;
       if (record->loss) last_loss_ = record->loss;
       samples_ += samples;
-      if (least_run > 0 && steps_per_pass_ == 0) steps_per_pass_ = static_cast<double>(step - 1);  // the longest stream's
+      if (least_run > 0 && steps_per_pass_ == 0)
+        steps_per_pass_ = static_cast<double>(step - 1);  // the longest stream's
       directory_->step.store(record->step);
     }
     if (step % run.metrics_every == 0) {
@@ -216,14 +215,16 @@ class Trainer::Impl final : public RunControl {
     std::error_code error;
     std::filesystem::create_directories(path, error);
     if (error) {
-      throw Error(Exit::kCheckpoint, fmt::format("cannot make the run directory {}: {}; choose another with --out", path, error.message()));
+      throw Error(Exit::kCheckpoint, fmt::format("cannot make the run directory {}: {}; choose another with --out",
+                                                 path, error.message()));
     }
     lock_ = std::make_unique<DirectoryLock>(path);
     if (!options_.resume && std::filesystem::exists(path + "/manifest.json")) {
       throw Error(Exit::kCommandLine, path + " already holds a run; name another directory");
     }
     const CheckpointRules& rules = plans_.train.run.checkpoint;
-    store_ = std::make_unique<CheckpointStore>(path, CheckpointSettings{.keep = rules.keep, .keep_best = rules.keep_best}, say);
+    store_ = std::make_unique<CheckpointStore>(
+        path, CheckpointSettings{.keep = rules.keep, .keep_best = rules.keep_best}, say);
     std::optional<Checkpoint> checkpoint;
     if (options_.resume) checkpoint = store_->newest();
     data_ = data_files(plans_.train);
@@ -286,7 +287,8 @@ class Trainer::Impl final : public RunControl {
 
   void finish() {
     if (writer_ != nullptr) writer_->wait();
-    if (!options_.directory.empty()) write_safetensors(options_.directory + "/weights.safetensors", state_dict(*replicas_));
+    if (!options_.directory.empty())
+      write_safetensors(options_.directory + "/weights.safetensors", state_dict(*replicas_));
     directory_->close();
   }
 
@@ -329,8 +331,9 @@ class Trainer::Impl final : public RunControl {
     Ledger ledger(streams_.size());
     const RunDirectory::Lengths before = directory_->flush();
     try {
-      run_evaluation(*plans_.evaluate, services_, board, ledger,
-                     {.flow = flow_options(), .watch = [this](Flow* flow) { progress_->watch(*plans_.evaluate, flow); }});
+      run_evaluation(*plans_.evaluate, services_, board, ledger, {.flow = flow_options(), .watch = [this](Flow* flow) {
+                                                                    progress_->watch(*plans_.evaluate, flow);
+                                                                  }});
     } catch (const Error& error) {
       throw Error(error.exit(), fmt::format("evaluation after step {}: {}", step, error.what()));
     }
@@ -397,20 +400,23 @@ class Trainer::Impl final : public RunControl {
   std::uint64_t record_interval() const {
     const RunSettings& run = plans_.train.run;
     const std::int64_t steps = std::min(run.checkpoint.every.value_or(kMostBetweenRecords), kMostBetweenRecords);
-    return static_cast<std::uint64_t>(std::min(steps * std::min(run.accumulate * run.tbptt, kMostBetweenRecords), kMostBetweenRecords));
+    return static_cast<std::uint64_t>(
+        std::min(steps * std::min(run.accumulate * run.tbptt, kMostBetweenRecords), kMostBetweenRecords));
   }
 
   // All that was told of the last step has been written, so that the files are those of this step.
   bool taps_are_done(const Flow& flow) const {
     const FlowReport report = flow.report();
     for (std::size_t e = 0; e < report.edges.size(); ++e) {
-      if (plans_.train.nodes[plans_.train.edges[e].to].type->role == Role::kSink && report.edges[e].left > 0) return false;
+      if (plans_.train.nodes[plans_.train.edges[e].to].type->role == Role::kSink && report.edges[e].left > 0)
+        return false;
     }
     return true;
   }
 
   void stop_before_first_step() const {
-    if (options_.signal() != 0) throw Error(Exit::kStopped, fmt::format("stopped by {} before the first step", signal_name()));
+    if (options_.signal() != 0)
+      throw Error(Exit::kStopped, fmt::format("stopped by {} before the first step", signal_name()));
   }
 
   FlowOptions flow_options() const {
@@ -428,7 +434,8 @@ class Trainer::Impl final : public RunControl {
 
   ProgressState progress_state() {
     const std::lock_guard lock(mutex_);
-    ProgressState state{.step = directory_ != nullptr ? directory_->step.load() : 0, .samples = samples_, .loss = last_loss_};
+    ProgressState state{
+        .step = directory_ != nullptr ? directory_->step.load() : 0, .samples = samples_, .loss = last_loss_};
     state.step_before = resumed_at_;
     state.samples_before = samples_before_;
     const RunSettings& run = plans_.train.run;
@@ -441,8 +448,8 @@ class Trainer::Impl final : public RunControl {
     return state;
   }
 
-  // The report last, whatever else cannot be written. The first error stays the reason; only a run that was fine until here
-  // fails by this.
+  // The report last, whatever else cannot be written. The first error stays the reason; only a run that was fine until
+  // here fails by this.
   nlohmann::ordered_json leave_report(Exit exit) {
     nlohmann::ordered_json report = make_report(exit);
     if (directory_ == nullptr) return report;
@@ -473,8 +480,11 @@ class Trainer::Impl final : public RunControl {
     for (int s = 0; s < streams_.size(); ++s) {
       const StreamAccount& a = ledger_.account(s);
       const std::uint64_t before = trained_before_[s];
-      streams[streams_.name(s)] = {{"produced", before + a.produced}, {"trained", before + a.used}, {"absorbed", a.absorbed},
-                                   {"fillers", a.fillers}, {"left", a.left}};
+      streams[streams_.name(s)] = {{"produced", before + a.produced},
+                                   {"trained", before + a.used},
+                                   {"absorbed", a.absorbed},
+                                   {"fillers", a.fillers},
+                                   {"left", a.left}};
     }
     const auto rate = [&](double n) { return seconds_ > 0 ? nlohmann::ordered_json(n / seconds_) : nullptr; };
     nlohmann::ordered_json report = {{"exit", static_cast<int>(exit)}, {"reason", reason_}};
@@ -492,6 +502,12 @@ class Trainer::Impl final : public RunControl {
     report["steps_per_second"] = rate(static_cast<double>(steps));
     report["samples_per_second"] = rate(static_cast<double>(samples_));
     report["peak_rss_bytes"] = peak_rss_bytes();
+    report["checkpoints"] = {{"saved", saves_.saves},
+                             {"failed", saves_.failed},
+                             {"mean_seconds", saves_.mean_seconds},
+                             {"max_seconds", saves_.max_seconds},
+                             {"snapshot_seconds", saves_.snapshot_seconds},
+                             {"wait_seconds", saves_.wait_seconds}};
     if (!flow_report_.nodes.empty()) {
       report["in_flight"] = in_flight_json(plans_.train, flow_report_);
       report["nodes"] = nodes_json(flow_report_);
@@ -516,6 +532,7 @@ class Trainer::Impl final : public RunControl {
   std::unique_ptr<RunDirectory> directory_;
   std::unique_ptr<CheckpointStore> store_;  // null: nothing is written
   std::unique_ptr<CheckpointWriter> writer_;
+  CheckpointWriter::Times saves_;
   nlohmann::ordered_json data_;  // what the sources read
   std::unique_ptr<Units> units_;
   std::unique_ptr<Replicas> replicas_;
@@ -523,7 +540,7 @@ class Trainer::Impl final : public RunControl {
   std::unique_ptr<RecurrentState> recurrent_;
   std::unique_ptr<Communicator> communicator_;
   std::vector<std::unique_ptr<Node>> nodes_;  // until the flow has them
-  Ledger ledger_;    // with cursors_ and skips: written by the optimizer's firings only, read when the flow rests
+  Ledger ledger_;  // with cursors_ and skips: written by the optimizer's firings only, read when the flow rests
   Cursors cursors_;
   std::uint64_t skips_ = 0;
   std::vector<std::string> skips_told_;
@@ -554,7 +571,5 @@ Trainer::Trainer(Plans plans, RunOptions options)
     : impl_(std::make_unique<Impl>(std::move(plans), std::move(options))) {}
 Trainer::~Trainer() = default;
 nlohmann::ordered_json Trainer::run() { return impl_->run(); }
-const FlowReport& Trainer::flow_report() const { return impl_->flow_report(); }
-const Plan& Trainer::plan() const { return impl_->plan(); }
 
 }  // namespace lanewise

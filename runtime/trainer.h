@@ -1,5 +1,6 @@
-// The Trainer runs a pipeline from its plans to its report: fits the normalisation, makes the replicas and nodes, runs the
-// flow, evaluates and saves checkpoints between steps, and leaves the run directory (DESIGN.md, "What a run leaves").
+// The Trainer runs a pipeline from its plans to its report: fits the normalisation, makes the replicas and nodes, runs
+// the flow, evaluates and saves checkpoints between steps, and leaves the run directory (DESIGN.md, "What a run
+// leaves").
 #pragma once
 
 #include <atomic>
@@ -15,11 +16,11 @@
 namespace lanewise {
 
 struct RunOptions {
-  std::string directory;   // made by run(); "" writes nothing
-  bool resume = false;     // go on from the directory's newest checkpoint, or from step 0 where there is none
-  bool quiet = false;      // no progress
-  bool terminal = false;   // standard error is a terminal: one progress line that is rewritten
-  bool pin = false;        // each worker on a core of its own
+  std::string directory;  // made by run(); "" writes nothing
+  bool resume = false;    // go on from the directory's newest checkpoint, or from step 0 where there is none
+  bool quiet = false;     // no progress
+  bool terminal = false;  // standard error is a terminal: one progress line that is rewritten
+  bool pin = false;       // each worker on a core of its own
   // Asked now and then; a signal number once one came. The run then finishes its step and ends with kStopped.
   std::function<int()> signal = [] { return 0; };
   // Asked now and then; true when the user wants to see where the run stands (SIGUSR1).
@@ -38,10 +39,6 @@ class Trainer {
   // Trains to the end. Whatever happens, the report is complete and, with a directory, written. Never throws:
   // what went wrong is in the report ("exit", "reason").
   nlohmann::ordered_json run();
-
-  // After run(): the training flow's counters, for dumps.
-  const FlowReport& flow_report() const;
-  const Plan& plan() const;
 
  private:
   class Impl;

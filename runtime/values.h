@@ -33,8 +33,8 @@ inline std::int64_t element_count(const Shape& shape) {
   return count;
 }
 
-// The states of the nodes that a sample came through, each just before it took this very sample: where a resumed run begins
-// again (runtime/cursor.h). Newest first.
+// The states of the nodes that a sample came through, each just before it took this very sample: where a resumed run
+// begins again (runtime/cursor.h). Newest first.
 struct ChainRecord {
   std::string node;
   nlohmann::json state;
@@ -82,13 +82,13 @@ struct Prediction {
   int lane = 0;
   std::uint64_t round = 0;
   std::uint64_t step = 0;  // applied to the weights that predicted
-  at::Tensor prediction;  // [k, n, …] of the model
+  at::Tensor prediction;   // [k, n, …] of the model
   std::shared_ptr<const Batch> batch;
   std::vector<double> losses;  // per row r_r, before weighting; 0 for rows of weight 0
 };
 
-// What the optimizer decides from: the rounds of its step up to this one. The gradient itself is in Replicas::reduced(),
-// once the step is complete.
+// What the optimizer decides from: the rounds of its step up to this one. The gradient itself is in
+// Replicas::reduced(), once the step is complete.
 struct Reduced {
   std::uint64_t round = 0;
   bool complete = true;                        // the step's last round, or the one that drops it under `skip`

@@ -1,4 +1,5 @@
-// Golden files: whole texts that a test compares with tests/NAME. LANEWISE_RENEW_GOLDEN=1 in the environment rewrites them.
+// Golden files: whole texts that a test compares with tests/NAME. LANEWISE_RENEW_GOLDEN=1 in the environment rewrites
+// them.
 #pragma once
 
 #include <doctest/doctest.h>

@@ -32,8 +32,10 @@ inline std::map<std::string, at::Tensor> tensors_in(const std::string& path) {
   const nlohmann::json header = nlohmann::json::parse(bytes.substr(8, length));
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") continue;
-    const at::Tensor tensor = at::empty(entry["shape"].get<std::vector<std::int64_t>>(), entry["dtype"] == "F64" ? at::kDouble : at::kFloat);
-    std::memcpy(tensor.mutable_data_ptr(), bytes.data() + 8 + length + entry["data_offsets"][0].get<std::size_t>(), tensor.nbytes());
+    const at::Tensor tensor =
+        at::empty(entry["shape"].get<std::vector<std::int64_t>>(), entry["dtype"] == "F64" ? at::kDouble : at::kFloat);
+    std::memcpy(tensor.mutable_data_ptr(), bytes.data() + 8 + length + entry["data_offsets"][0].get<std::size_t>(),
+                tensor.nbytes());
     tensors[name] = tensor;
   }
   return tensors;
@@ -99,19 +101,21 @@ class Script final : public Node {
 inline Registry test_registry() {
   Registry registry = builtin_registry();
   registry.nodes.push_back(node_type<Capture>("capture", "keeps what passes", Role::kPerSample, {{"sample", "sample"}},
-                                              {{"sample", "sample"}}, [](InferContext& c) { c.node.signatures = {c.inputs[0]}; }));
-  registry.nodes.push_back(node_type<Script>("script", "gives prescribed samples", Role::kSource, {}, {{"sample", "sample"}}, [](InferContext& c) {
-    const Sample& first = scripts().at(c.node.id).front();
-    c.node.signatures = {Signature{.x = first.x.sizes().vec(), .y = first.y.sizes().vec(), .streams = {c.node.id}}};
-  }));
+                                              {{"sample", "sample"}},
+                                              [](InferContext& c) { c.node.signatures = {c.inputs[0]}; }));
+  registry.nodes.push_back(node_type<Script>(
+      "script", "gives prescribed samples", Role::kSource, {}, {{"sample", "sample"}}, [](InferContext& c) {
+        const Sample& first = scripts().at(c.node.id).front();
+        c.node.signatures = {Signature{.x = first.x.sizes().vec(), .y = first.y.sizes().vec(), .streams = {c.node.id}}};
+      }));
   return registry;
 }
 
 // A finished run: its report, and what its directory held.
 struct Ran {
   nlohmann::ordered_json report;
-  std::string metrics;                        // metrics.jsonl
-  std::map<std::string, std::string> files;   // by name
+  std::string metrics;                       // metrics.jsonl
+  std::map<std::string, std::string> files;  // by name
   std::map<std::string, at::Tensor> weights;
   std::vector<std::string> said;
 
@@ -131,7 +135,8 @@ struct Ran {
 };
 
 // Changes as on the command line, "run.steps=5"; one that is a swap starts with "swap ".
-inline Plans plans_of(const std::string& text, const std::vector<std::string>& sets = {}, const Registry& registry = test_registry()) {
+inline Plans plans_of(const std::string& text, const std::vector<std::string>& sets = {},
+                      const Registry& registry = test_registry()) {
   PlanOptions options;
   options.cores = 2;
   for (const std::string& set : sets) {
@@ -142,7 +147,8 @@ inline Plans plans_of(const std::string& text, const std::vector<std::string>& s
 }
 
 // Trains, or goes on with what the directory holds.
-inline Ran train_in(const std::string& directory, Plans plans, bool resume = false, std::function<int()> signal = [] { return 0; }) {
+inline Ran train_in(
+    const std::string& directory, Plans plans, bool resume = false, std::function<int()> signal = [] { return 0; }) {
   Ran ran;
   RunOptions run;
   run.directory = directory;
@@ -160,14 +166,15 @@ inline Ran train_in(const std::string& directory, Plans plans, bool resume = fal
   return ran;
 }
 
-inline Ran train(const std::string& text, const std::vector<std::string>& sets = {}, const Registry& registry = test_registry(),
-                 std::function<int()> signal = [] { return 0; }) {
+inline Ran train(
+    const std::string& text, const std::vector<std::string>& sets = {}, const Registry& registry = test_registry(),
+    std::function<int()> signal = [] { return 0; }) {
   const TemporaryFolder folder;
   return train_in(folder.path() + "/run", plans_of(text, sets, registry), /*resume=*/false, std::move(signal));
 }
 
-// The mission's topology over `streams` sources of a type: [source -> (extra per-sample nodes)] -> pair -> lane -> reduce -> opt.
-// `chain`: JSON of per-sample nodes between "gen" and the pair, whose last id is `last`.
+// The mission's topology over `streams` sources of a type: [source -> (extra per-sample nodes)] -> pair -> lane ->
+// reduce -> opt. `chain`: JSON of per-sample nodes between "gen" and the pair, whose last id is `last`.
 struct Topology {
   int streams = 16, lanes = 8, capacity = 2;
   std::string source = R"("type": "ar1", "params": { "features": 6 })";
@@ -192,8 +199,8 @@ struct Topology {
   ],
   "run": {{ {} }}{}
 }})",
-                       model, streams, source, chain, lanes, last, (streams + lanes - 1) / lanes, capacity, lanes, lane, reduce,
-                       optimizer, extra, run, top);
+                       model, streams, source, chain, lanes, last, (streams + lanes - 1) / lanes, capacity, lanes, lane,
+                       reduce, optimizer, extra, run, top);
   }
 };
 

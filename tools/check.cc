@@ -213,6 +213,7 @@ Json check(const std::string& file, const Plans& plans) {
     for (const PlanNode& node : plan.nodes) parameters += static_cast<int>(node.params.size());
     for (const PlanEdge& edge : plan.edges) {
       const auto& signatures = plan.nodes[edge.from].signatures;
+      if (plan.nodes[edge.from].type->outputs[edge.from_port].carries == "step") continue;  // it has no shape
       unknown += edge.from_port >= static_cast<int>(signatures.size()) ||
                  signatures[edge.from_port].text().find("unknown") != std::string::npos;
     }
@@ -245,11 +246,12 @@ Json check(const std::string& file, const Plans& plans) {
 }  // namespace
 
 int check_command(const Arguments& arguments) {
-  Options options("check",
-                  "Checks a pipeline and says what it checked: nodes, edges, capacities, parameters, shapes, sizes. "
-                  "Starts, opens and connects to nothing but headers of data files, so it is safe on any file.",
-                  {"lanewise check configs/flights16.json", "lanewise check configs/flights16.json --set models.net.hidden=64",
-                   "lanewise check mine.json --json | python3 -m json.tool", "generate_pipeline | lanewise check -"});
+  Options options(
+      "check",
+      "Checks a pipeline and says what it checked: nodes, edges, capacities, parameters, shapes, sizes. "
+      "Starts, opens and connects to nothing but headers of data files, so it is safe on any file.",
+      {"lanewise check configs/flights16.json", "lanewise check configs/flights16.json --set models.net.hidden=64",
+       "lanewise check mine.json --json | python3 -m json.tool", "generate_pipeline | lanewise check -"});
   bool json = false;
   options.pipeline();
   options.flag("--json", json, "prints what was checked, or the problems, as JSON");

@@ -19,11 +19,11 @@ struct Command {
 
 const std::vector<Command>& commands();
 
-int run_command(const Arguments& arguments);     // tools/run.cc
-int check_command(const Arguments& arguments);   // tools/check.cc
-int graph_command(const Arguments& arguments);   // tools/graph.cc
-int nodes_command(const Arguments& arguments);   // tools/nodes.cc
-int schema_command(const Arguments& arguments);  // tools/schema.cc
+int run_command(const Arguments& arguments);      // tools/run.cc
+int check_command(const Arguments& arguments);    // tools/check.cc
+int graph_command(const Arguments& arguments);    // tools/graph.cc
+int nodes_command(const Arguments& arguments);    // tools/nodes.cc
+int schema_command(const Arguments& arguments);   // tools/schema.cc
 int resume_command(const Arguments& arguments);   // tools/resume.cc
 int eval_command(const Arguments& arguments);     // tools/eval.cc
 int predict_command(const Arguments& arguments);  // tools/predict.cc

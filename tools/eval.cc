@@ -10,10 +10,11 @@
 namespace lanewise {
 
 int eval_command(const Arguments& arguments) {
-  Options options("eval",
-                  "Evaluates a run's newest checkpoint as its pipeline's \"evaluate\" says, or as --set changes it. The run "
-                  "directory is only read.",
-                  {"lanewise eval runs/first", "lanewise eval runs/first --best --set evaluate.set.gen.rows=330:"});
+  Options options(
+      "eval",
+      "Evaluates a run's newest checkpoint as its pipeline's \"evaluate\" says, or as --set changes it. The run "
+      "directory is only read.",
+      {"lanewise eval runs/first", "lanewise eval runs/first --best --set evaluate.set.gen.rows=330:"});
   bool quiet = false, json = false, best = false;
   options.run_directory();
   options.flag("--best", best, "the checkpoint with the best evaluation instead of the newest");
@@ -25,14 +26,16 @@ int eval_command(const Arguments& arguments) {
   const Registry registry = builtin_registry();
   const Plans plans = plan_run(options.file(), options.overrides(), /*predict=*/false, registry);
   if (!plans.evaluate) {
-    throw Error(Exit::kPipeline, "the run's pipeline says nothing of \"evaluate\"; say what to evaluate on, such as "
-                                 "--set evaluate.set.gen.rows=300:");
+    throw Error(Exit::kPipeline,
+                "the run's pipeline says nothing of \"evaluate\"; say what to evaluate on, such as "
+                "--set evaluate.set.gen.rows=300:");
   }
   const Checkpoint checkpoint = checkpoint_of(options.file(), best);
   if (!quiet) write_error(fmt::format("evaluating the checkpoint of step {}\n", checkpoint.step));
-  const nlohmann::ordered_json result =
-      evaluate_checkpoint(plans, checkpoint, {.threads = static_cast<int>(plans.train.run.threads), .signal = stop_signal});
-  Output().write(json ? to_text(result) + "\n" : fmt::format("step {}: {}\n", checkpoint.step, evaluation_text(result)));
+  const nlohmann::ordered_json result = evaluate_checkpoint(
+      plans, checkpoint, {.threads = static_cast<int>(plans.train.run.threads), .signal = stop_signal});
+  Output().write(json ? to_text(result) + "\n"
+                      : fmt::format("step {}: {}\n", checkpoint.step, evaluation_text(result)));
   return 0;
 }
 

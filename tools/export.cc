@@ -11,11 +11,12 @@
 namespace lanewise {
 
 int export_command(const Arguments& arguments) {
-  Options options("export",
-                  "Writes a run's newest checkpoint as one safetensors file: the weights by their state-dict names, and as "
-                  "metadata the model with its parameters and each stream's normalisation (value seen by the model = (value - "
-                  "mean) / scale).",
-                  {"lanewise export runs/first --to model.safetensors"});
+  Options options(
+      "export",
+      "Writes a run's newest checkpoint as one safetensors file: the weights by their state-dict names, and as "
+      "metadata the model with its parameters and each stream's normalisation (value seen by the model = (value - "
+      "mean) / scale).",
+      {"lanewise export runs/first --to model.safetensors"});
   std::string to;
   bool best = false;
   options.run_directory(/*changes=*/false);

@@ -18,7 +18,6 @@ class Options {
 
   void flag(const std::string& names, bool& value, const std::string& help);
   void text(const std::string& names, std::string& value, const std::string& help, const std::string& placeholder);
-  CLI::App& app() { return app_; }
 
   // FILE, --set and --swap.
   void pipeline();

@@ -10,12 +10,13 @@
 namespace lanewise {
 
 int predict_command(const Arguments& arguments) {
-  Options options("predict",
-                  "Runs a run's newest checkpoint over streams and writes one prediction a sample as CSV, in order, in original "
-                  "units: phase,step,stream,run,seq,time,weight,y…,p…. --set names the streams; everything else is as in the "
-                  "training. The run directory is only read.",
-                  {"lanewise predict runs/first --set gen.rows=300: > predictions.csv",
-                   "lanewise predict runs/first --set gen0.path=new.csv --to predictions.csv"});
+  Options options(
+      "predict",
+      "Runs a run's newest checkpoint over streams and writes one prediction a sample as CSV, in order, in original "
+      "units: phase,step,stream,run,seq,time,weight,y…,p…. --set names the streams; everything else is as in the "
+      "training. The run directory is only read.",
+      {"lanewise predict runs/first --set gen.rows=300: > predictions.csv",
+       "lanewise predict runs/first --set gen0.path=new.csv --to predictions.csv"});
   std::string to;
   bool best = false;
   options.run_directory();
@@ -30,7 +31,8 @@ int predict_command(const Arguments& arguments) {
   const InferenceOptions inference{.threads = static_cast<int>(plans.train.run.threads), .signal = stop_signal};
   if (to.empty()) {
     Output output;
-    predict_by_checkpoint(plans, checkpoint, inference, [&](std::string_view lines) { output.write(std::string(lines)); });
+    predict_by_checkpoint(plans, checkpoint, inference,
+                          [&](std::string_view lines) { output.write(std::string(lines)); });
   } else {
     OutputFile file(to);
     predict_by_checkpoint(plans, checkpoint, inference, [&](std::string_view lines) { file.write(lines); });

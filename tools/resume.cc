@@ -8,10 +8,11 @@
 namespace lanewise {
 
 int resume_command(const Arguments& arguments) {
-  Options options("resume",
-                  "Goes on with the run in a directory from its newest valid checkpoint, bit for bit as if it had never been "
-                  "interrupted; without one, from step 0. What the run wrote after the checkpoint is cut and written again.",
-                  {"lanewise resume runs/first", "lanewise resume runs/first --set run.passes=10"});
+  Options options(
+      "resume",
+      "Goes on with the run in a directory from its newest valid checkpoint, bit for bit as if it had never been "
+      "interrupted; without one, from step 0. What the run wrote after the checkpoint is cut and written again.",
+      {"lanewise resume runs/first", "lanewise resume runs/first --set run.passes=10"});
   bool quiet = false, json = false, pin = false;
   options.run_directory();
   options.flag("--quiet", quiet, "no progress; errors and the summary only");
@@ -22,7 +23,8 @@ int resume_command(const Arguments& arguments) {
   catch_stop_signals();
   const Registry registry = builtin_registry();  // outlives the plans, whose nodes point into it
   Plans plans = plan_run(options.file(), options.overrides(), /*predict=*/false, registry);
-  return train_and_tell(std::move(plans), {.directory = options.file(), .resume = true, .quiet = quiet, .pin = pin}, json);
+  return train_and_tell(std::move(plans), {.directory = options.file(), .resume = true, .quiet = quiet, .pin = pin},
+                        json);
 }
 
 }  // namespace lanewise

@@ -21,18 +21,22 @@ constexpr std::size_t kDifferencesShown = 20;
 
 void refuse_another_plan(const std::string& path, const nlohmann::ordered_json& manifest, const Plan& now) {
   if (manifest.value("digest", "") == now.digest) return;
-  std::vector<std::string> lines = plan_differences(manifest.value("pipeline", nlohmann::ordered_json::object()), now.expanded);
+  std::vector<std::string> lines =
+      plan_differences(manifest.value("pipeline", nlohmann::ordered_json::object()), now.expanded);
   const std::size_t more = lines.size() > kDifferencesShown ? lines.size() - kDifferencesShown : 0;
   lines.resize(lines.size() - more);
-  throw Error(Exit::kCheckpoint,
-              fmt::format("{} was made from another plan than this version makes of it:\n  {}{}\n  name what is to be changed with "
-                          "--set, or go on with the version that made it",
-                          path, fmt::join(lines, "\n  "), more > 0 ? fmt::format("\n  and {} more", more) : ""));
+  throw Error(
+      Exit::kCheckpoint,
+      fmt::format(
+          "{} was made from another plan than this version makes of it:\n  {}{}\n  name what is to be changed with "
+          "--set, or go on with the version that made it",
+          path, fmt::join(lines, "\n  "), more > 0 ? fmt::format("\n  and {} more", more) : ""));
 }
 
 }  // namespace
 
-Plans plan_run(const std::string& directory, const std::vector<Override>& changes, bool predict, const Registry& registry) {
+Plans plan_run(const std::string& directory, const std::vector<Override>& changes, bool predict,
+               const Registry& registry) {
   const std::string path = directory + "/manifest.json";
   if (!std::filesystem::exists(path)) {
     throw Error(Exit::kCommandLine, fmt::format("{} holds no run: there is no manifest.json in it", directory));
@@ -52,7 +56,8 @@ Checkpoint checkpoint_of(const std::string& directory, bool best) {
   const CheckpointStore store(directory, [](const std::string& line) { write_error(line + "\n"); });
   std::optional<Checkpoint> checkpoint = best ? store.best() : store.newest();
   if (!checkpoint) {
-    throw Error(Exit::kCheckpoint, fmt::format("{} holds no checkpoint{} yet", directory, best ? " with an evaluation" : ""));
+    throw Error(Exit::kCheckpoint,
+                fmt::format("{} holds no checkpoint{} yet", directory, best ? " with an evaluation" : ""));
   }
   return std::move(*checkpoint);
 }

@@ -9,11 +9,13 @@
 
 namespace lanewise {
 
-// The plans of the run in `directory`, made again from its manifest with `changes` on top. Throws Error(kCommandLine) when it
-// holds no run, and Error(kCheckpoint) showing the difference when the same pipeline makes another plan now.
-Plans plan_run(const std::string& directory, const std::vector<Override>& changes, bool predict, const Registry& registry);
+// The plans of the run in `directory`, made again from its manifest with `changes` on top. Throws Error(kCommandLine)
+// when it holds no run, and Error(kCheckpoint) showing the difference when the same pipeline makes another plan now.
+Plans plan_run(const std::string& directory, const std::vector<Override>& changes, bool predict,
+               const Registry& registry);
 
-// The newest valid checkpoint of a run, or the one with the best evaluation. Throws Error(kCheckpoint) when there is none.
+// The newest valid checkpoint of a run, or the one with the best evaluation. Throws Error(kCheckpoint) when there is
+// none.
 Checkpoint checkpoint_of(const std::string& directory, bool best);
 
 }  // namespace lanewise

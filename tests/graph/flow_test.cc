@@ -121,7 +121,7 @@ TEST_CASE("flow: a pause rests the whole graph with what was emitted held back")
 
 TEST_CASE("flow: time before a run and between two runs counts for nobody's wait") {
   PlanBuilder b;
-  const int gen = b.source("gen", 20), sink = b.sink("sink", [](Firing& f) {
+  const int gen = b.source("gen", 20), sink = b.sink("sink", [](Firing&f) {
     if (f.index() == 10) f.pause();
   });
   b.connect(gen, sink);

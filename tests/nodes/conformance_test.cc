@@ -34,7 +34,10 @@ std::vector<FieldInfo> fields_of(const NodeType& type) {
 
 std::vector<Problem> read(const NodeType& type, const nlohmann::json& params) {
   std::vector<Problem> problems;
-  Fields fields({&params, type.name, [](const std::string& key) { return Place{key, key}; },
+  Fields fields({&params, type.name,
+                 [](const std::string& key) {
+                   return Place{key, key};
+                 },
                  [](const std::string&) { return std::string(); }},
                 problems);
   type.fields(fields);
@@ -63,8 +66,9 @@ std::unique_ptr<Bench> bench_for(const NodeType& type, SourceRules rules = {.end
     parts = {{"node0", type, params}};
   } else {
     parts = {{"gen0", ar1(), stream}, {"gen1", ar1(), stream}};
-    parts.push_back({"node0", type, params, type.inputs[0].many ? std::vector<std::string>{"gen0", "gen1"}
-                                                                : std::vector<std::string>{"gen0"}});
+    parts.push_back(
+        {"node0", type, params,
+         type.inputs[0].many ? std::vector<std::string>{"gen0", "gen1"} : std::vector<std::string>{"gen0"}});
   }
   auto bench = std::make_unique<Bench>(parts, rules);
   fit_normalizers(bench->plan, bench->services, bench->normalization, [] {});
@@ -108,7 +112,8 @@ std::vector<std::string> texts_of(const std::vector<std::vector<Packet>>& inputs
   return lines;
 }
 
-std::vector<std::string> run(NodeRunner& node, const std::vector<std::vector<Packet>>& inputs, std::size_t from, std::size_t to) {
+std::vector<std::string> run(NodeRunner& node, const std::vector<std::vector<Packet>>& inputs, std::size_t from,
+                             std::size_t to) {
   std::vector<std::string> lines;
   for (std::size_t i = from; i < to; ++i) lines.push_back(text(node.fire(inputs[i]).packet));
   return lines;
@@ -209,7 +214,8 @@ TEST_CASE("conformance: the same seed gives the same packets") {
 }
 
 TEST_CASE("conformance: a node restored midway goes on as the one it was saved from") {
-  for (const SourceRules& rules : {SourceRules{.end_rule = "restart"}, SourceRules{.end_rule = "mask", .evaluating = true}}) {
+  for (const SourceRules& rules :
+       {SourceRules{.end_rule = "restart"}, SourceRules{.end_rule = "mask", .evaluating = true}}) {
     each_bench(
         [](const NodeType&, const Bench& bench) {
           const std::vector<std::vector<Packet>> inputs = inputs_for(bench, 60);
@@ -254,7 +260,8 @@ TEST_CASE("conformance: the end passes through, and what leaves is numbered from
       ++taken;
       absorbed += fired.absorbed;
       if (!fired.packet) continue;
-      const Tag& tag = fired.packet->holds<Batch>() ? fired.packet->get<Batch>().rows[0] : fired.packet->get<Sample>().tag;
+      const Tag& tag =
+          fired.packet->holds<Batch>() ? fired.packet->get<Batch>().rows[0] : fired.packet->get<Sample>().tag;
       CHECK(tag.seq == due++);
     }
     CHECK(taken == due + absorbed);
@@ -273,7 +280,8 @@ TEST_CASE("conformance: a source that ends ends, and one that is masked sends fi
     nlohmann::json params = required_params(type);
     if (type.name != "csv") params["samples"] = 5;
     if (type.name == "csv") params["rows"] = "1:6";
-    const Bench first({{"node0", type, params}}, {.end_rule = "first"}), mask({{"node0", type, params}}, {.end_rule = "mask"});
+    const Bench first({{"node0", type, params}}, {.end_rule = "first"}),
+        mask({{"node0", type, params}}, {.end_rule = "mask"});
     NodeRunner ends(first, "node0"), masked(mask, "node0");
     CHECK(ends.take(100).size() == 5);
     const std::vector<Sample> samples = masked.take(8);

@@ -26,7 +26,8 @@ std::string error_in(const std::string& content) {
 }
 
 TEST_CASE("csv_reader: CRLF, a line break in quotes, a blank line, and no end of line") {
-  CHECK(rows_of("t,name,x\r\n0,\"a\r\nb\",1.5\r\n\r\n1,c,2.5") == Lines{"1: t|name|x", "2: 0|a\r\nb|1.5", "5: 1|c|2.5"});
+  CHECK(rows_of("t,name,x\r\n0,\"a\r\nb\",1.5\r\n\r\n1,c,2.5") ==
+        Lines{"1: t|name|x", "2: 0|a\r\nb|1.5", "5: 1|c|2.5"});
 }
 
 TEST_CASE("csv_reader: other line ends") {
@@ -39,7 +40,8 @@ TEST_CASE("csv_reader: doubled quotes, empty fields, blanks, a byte order mark")
   CHECK(rows_of("a,\"one \"\"two\"\" three\"\n") == Lines{"1: a|one \"two\" three"});
   CHECK(rows_of(",,\n\"\",x,\n") == Lines{"1: ||", "2: |x|"});
   CHECK(rows_of(" a , b\n   \n\" c \",d\n") == Lines{"1: a|b", "3:  c |d"});
-  CHECK(rows_of("\xEF\xBB\xBF" "a,b\n") == Lines{"1: a|b"});
+  CHECK(rows_of("\xEF\xBB\xBF"
+                "a,b\n") == Lines{"1: a|b"});
 }
 
 TEST_CASE("csv_reader: another separator, a tab among them") {
@@ -67,7 +69,8 @@ TEST_CASE("csv_reader: what is wrong, with file and line") {
   CHECK(error_in("a\n5\" pipe\n") == "4: FILE:2: a quote inside a field must be doubled, and the field in quotes");
   CHECK(error_in("a\nb\n\"c\nd\n") == "4: FILE:3: a quoted field has no end");
   CHECK(error_in("a\n\"" + std::string(1 << 21, 'x')) == "4: FILE:2: a row is longer than 1 MiB; is a quote missing?");
-  CHECK(error_of([] { read_csv_header("/nowhere/x.csv", ','); }) == "4: cannot read /nowhere/x.csv: No such file or directory");
+  CHECK(error_of([] { read_csv_header("/nowhere/x.csv", ','); }) ==
+        "4: cannot read /nowhere/x.csv: No such file or directory");
   CHECK(error_of([] { read_csv_header("/tmp", ','); }) == "4: /tmp is no regular file");
   const TemporaryFile empty("\n\n");
   CHECK(empty.masked(error_of([&] { read_csv_header(empty.path(), ','); })) ==

@@ -12,7 +12,8 @@ std::array<double, 3> euler(std::array<double, 3> s, double time) {
   constexpr int kSteps = 200000;
   const double dt = time / kSteps;
   for (int i = 0; i < kSteps; ++i) {
-    s = {s[0] + dt * 10 * (s[1] - s[0]), s[1] + dt * (s[0] * (28 - s[2]) - s[1]), s[2] + dt * (s[0] * s[1] - 8.0 / 3 * s[2])};
+    s = {s[0] + dt * 10 * (s[1] - s[0]), s[1] + dt * (s[0] * (28 - s[2]) - s[1]),
+         s[2] + dt * (s[0] * s[1] - 8.0 / 3 * s[2])};
   }
   return s;
 }

@@ -180,7 +180,8 @@ inline bool same(const Sample& a, const Sample& b) {
 // The problems of a bench as "parameter: rule", the exit code in brackets where it is not the usual one.
 inline std::vector<std::string> rules_of(const std::vector<Problem>& problems) {
   std::vector<std::string> rules;
-  for (const Problem& p : problems) rules.push_back(p.rule + (p.exit == Exit::kPipeline ? "" : fmt::format(" [{}]", static_cast<int>(p.exit))));
+  for (const Problem& p : problems)
+    rules.push_back(p.rule + (p.exit == Exit::kPipeline ? "" : fmt::format(" [{}]", static_cast<int>(p.exit))));
   return rules;
 }
 

@@ -9,13 +9,15 @@ using Lines = std::vector<std::string>;
 
 const double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-Bench bench_with(const nlohmann::json& params, SourceRules rules = {}, const nlohmann::json& source = {{"samples", 10}}) {
+Bench bench_with(const nlohmann::json& params, SourceRules rules = {},
+                 const nlohmann::json& source = {{"samples", 10}}) {
   return Bench({{"gen0", constant(), source}, {"norm0", normalize(), params, {"gen0"}}}, rules);
 }
 
 std::string through(NodeRunner& norm, const Sample& sample) { return text(*norm.fire({Packet::of(sample)}).sample()); }
 
-TEST_CASE("normalize: scales x, y and what was known by the statistics of its table entry; missing values are the mean") {
+TEST_CASE(
+    "normalize: scales x, y and what was known by the statistics of its table entry; missing values are the mean") {
   Bench bench = bench_with({});
   bench.normalization.set("norm0", {{10, 0}, {2, 1}, {100}, {50}});
   NodeRunner norm(bench, "norm0");
@@ -70,7 +72,9 @@ TEST_CASE("normalize: without statistics it refuses to be made; with other colum
   CHECK(error_of([&] { bench.make("norm0"); }) == "70: norm0 was not fitted");
   bench.normalization.set("norm0", {{0}, {1}, {0}, {1}});
   NodeRunner norm(bench, "norm0");
-  CHECK(error_of([&] { norm.fire({Packet::of(make_sample({1, 2}, {0}))}); }) == "4: norm0 was fitted on 1 columns and got 2");
+  CHECK(error_of([&] {
+          norm.fire({Packet::of(make_sample({1, 2}, {0}))});
+        }) == "4: norm0 was fitted on 1 columns and got 2");
 }
 
 TEST_CASE("normalize: `running` scales by the samples so far and an evaluation by those of the training") {

@@ -9,9 +9,11 @@ using Lines = std::vector<std::string>;
 
 const std::int64_t kDay = 86'400'000'000'000;
 
-Bench bench_of(const nlohmann::json& first = nlohmann::json::object(), const nlohmann::json& second = nlohmann::json::object(),
+Bench bench_of(const nlohmann::json& first = nlohmann::json::object(),
+               const nlohmann::json& second = nlohmann::json::object(),
                const nlohmann::json& params = nlohmann::json::object()) {
-  return Bench({{"gen0", constant(), first}, {"gen1", constant(), second}, {"pair0", pair(), params, {"gen0", "gen1"}}});
+  return Bench(
+      {{"gen0", constant(), first}, {"gen1", constant(), second}, {"pair0", pair(), params, {"gen0", "gen1"}}});
 }
 
 Sample timed(double value, std::uint64_t seq, std::int64_t time) {
@@ -49,7 +51,9 @@ TEST_CASE("pair: a gap and a repeat are errors that name the stream") {
   const auto fire = [&bench](std::uint64_t first, std::uint64_t second) {
     NodeRunner join(bench, "pair0");
     join.fire({Packet::of(make_sample({1}, {1}, 0)), Packet::of(make_sample({1}, {1}, 0))});
-    return error_of([&] { join.fire({Packet::of(make_sample({1}, {1}, first)), Packet::of(make_sample({1}, {1}, second))}); });
+    return error_of([&] {
+      join.fire({Packet::of(make_sample({1}, {1}, first)), Packet::of(make_sample({1}, {1}, second))});
+    });
   };
   CHECK(fire(1, 1) == "");
   CHECK(fire(2, 1) == "70: stream \"gen0\" sent sample 2 where 1 was due: a gap");
@@ -59,8 +63,11 @@ TEST_CASE("pair: a gap and a repeat are errors that name the stream") {
 TEST_CASE("pair: rows that are not alike are an error that names both streams") {
   const Bench bench = bench_of();
   NodeRunner join(bench, "pair0");
-  CHECK(error_of([&] { join.fire({Packet::of(make_sample({1}, {1})), Packet::of(make_sample({1, 2}, {1}))}); }) ==
-        "4: x of stream \"gen0\" is [1] of Float and that of stream \"gen1\" [2] of Float; rows of a batch must be alike");
+  CHECK(error_of([&] {
+          join.fire({Packet::of(make_sample({1}, {1})), Packet::of(make_sample({1, 2}, {1}))});
+        }) ==
+        "4: x of stream \"gen0\" is [1] of Float and that of stream \"gen1\" [2] of Float; rows of a batch must be "
+        "alike");
 }
 
 TEST_CASE("pair: the end of a stream is a batch that names it and holds what the others had") {
@@ -79,7 +86,9 @@ TEST_CASE("pair: the end of a stream is a batch that names it and holds what the
 }
 
 TEST_CASE("pair: streams are named by their source, whatever lies between") {
-  const Bench bench({{"gen0", constant()}, {"gen1", constant()}, {"win1", window(), nlohmann::json::object(), {"gen1"}},
+  const Bench bench({{"gen0", constant()},
+                     {"gen1", constant()},
+                     {"win1", window(), nlohmann::json::object(), {"gen1"}},
                      {"pair0", pair(), nlohmann::json::object(), {"gen0", "win1"}}});
   NodeRunner join(bench, "pair0");
   CHECK(join.fire({Packet::of(make_sample({1}, {1})), Packet()}).packet->get<Batch>().cut_by == "gen1");
@@ -99,7 +108,8 @@ TEST_CASE("pair: clocks of different rates are refused unless time is to be igno
   const auto daily = [](int i) { return i * kDay; };
   const auto hourly = [](int i) { return i * kDay / 24; };
   CHECK(clocks({}, daily, hourly) ==
-        "4: a sample of stream \"gen1\" is 3600 s after the one before, of stream \"gen0\" 86400 s: their clocks run at different "
+        "4: a sample of stream \"gen1\" is 3600 s after the one before, of stream \"gen0\" 86400 s: their clocks run "
+        "at different "
         "rates; \"match\": \"seq\" pairs them all the same");
   CHECK(clocks({{"match", "seq"}}, daily, hourly) == "");
 }

@@ -9,7 +9,8 @@ namespace lanewise {
 namespace {
 
 TEST_CASE("sine: without noise x holds the last values of the wave and y the next") {
-  const Bench bench({{"gen0", sine(), {{"features", 3}, {"period", 7}, {"amplitude", 2}, {"phase", 0.25}}}}, {.dtype = at::kDouble});
+  const Bench bench({{"gen0", sine(), {{"features", 3}, {"period", 7}, {"amplitude", 2}, {"phase", 0.25}}}},
+                    {.dtype = at::kDouble});
   NodeRunner gen(bench, "gen0");
   std::int64_t k = 0;
   for (const Sample& s : gen.take(30)) {
@@ -17,7 +18,8 @@ TEST_CASE("sine: without noise x holds the last values of the wave and y the nex
     std::vector<double> values = tensor_values(s.x);
     values.push_back(s.y.item<double>());
     for (std::int64_t i = 0; i < 4; ++i) {
-      CHECK(values[static_cast<std::size_t>(i)] == doctest::Approx(wave(static_cast<double>(k + i))).epsilon(1e-12).scale(1));
+      CHECK(values[static_cast<std::size_t>(i)] ==
+            doctest::Approx(wave(static_cast<double>(k + i))).epsilon(1e-12).scale(1));
     }
     ++k;
   }

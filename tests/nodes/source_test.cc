@@ -16,7 +16,8 @@ Bench ramp(int samples, SourceRules rules) {
 TEST_CASE("source: under `first` a stream ends after its samples") {
   const Bench bench = ramp(3, {.end_rule = "first"});
   NodeRunner gen(bench, "gen0");
-  CHECK(texts(gen.take(10)) == Lines{"run 0 seq 0 start | x 0 | y 0", "run 0 seq 1 | x 1 | y 1", "run 0 seq 2 | x 2 | y 2"});
+  CHECK(texts(gen.take(10)) ==
+        Lines{"run 0 seq 0 start | x 0 | y 0", "run 0 seq 1 | x 1 | y 1", "run 0 seq 2 | x 2 | y 2"});
 }
 
 TEST_CASE("source: under `restart` runs follow each other, seq goes on, and what exceeds `passes` says so") {
@@ -51,14 +52,16 @@ TEST_CASE("source: a source restored just before its end sends fillers of the ri
 TEST_CASE("source: its weight is that of its samples, and fillers have none") {
   const Bench bench({{"gen0", constant(), {{"weight", 0.25}, {"samples", 1}}}}, {.end_rule = "mask"});
   NodeRunner gen(bench, "gen0");
-  CHECK(texts(gen.take(2)) == Lines{"run 0 seq 0 start weight 0.25 | x 1 | y 1", "run 0 seq 1 filler ended weight 0 | x 0 | y 0"});
+  CHECK(texts(gen.take(2)) ==
+        Lines{"run 0 seq 0 start weight 0.25 | x 1 | y 1", "run 0 seq 1 filler ended weight 0 | x 0 | y 0"});
 }
 
 TEST_CASE("source: an evaluation knows the target before, and nothing at first") {
   const Bench bench = ramp(3, {.end_rule = "mask", .evaluating = true});
   NodeRunner gen(bench, "gen0");
   CHECK(texts(gen.take(4)) == Lines{"run 0 seq 0 start | x 0 | y 0", "run 0 seq 1 | x 1 | y 1 | known 0",
-                                    "run 0 seq 2 | x 2 | y 2 | known 1", "run 0 seq 3 filler ended weight 0 | x 0 | y 0"});
+                                    "run 0 seq 2 | x 2 | y 2 | known 1",
+                                    "run 0 seq 3 filler ended weight 0 | x 0 | y 0"});
 }
 
 TEST_CASE("source: samples have the run's dtype") {

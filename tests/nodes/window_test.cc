@@ -8,7 +8,8 @@ namespace {
 using Lines = std::vector<std::string>;
 
 Bench bench_with(int length) {
-  return Bench({{"gen0", constant(), {{"features", 2}, {"samples", 10}}}, {"win0", window(), {{"length", length}}, {"gen0"}}});
+  return Bench(
+      {{"gen0", constant(), {{"features", 2}, {"samples", 10}}}, {"win0", window(), {{"length", length}}, {"gen0"}}});
 }
 
 // What comes out for samples, "-" for one that was absorbed.
@@ -35,8 +36,8 @@ TEST_CASE("window: gives the newest samples, oldest first, once it is full, and 
   std::vector<Sample> in;
   for (int i = 0; i < 5; ++i) in.push_back(of_run(0, i, i, i == 0));
   in[3].tag.weight = 0;
-  CHECK(through(win, in) == Lines{"-", "-", "run 0 seq 0 start | x 0 1 2 | y 20", "run 0 seq 1 weight 0 | x 1 2 3 | y 30",
-                                  "run 0 seq 2 | x 2 3 4 | y 40"});
+  CHECK(through(win, in) == Lines{"-", "-", "run 0 seq 0 start | x 0 1 2 | y 20",
+                                  "run 0 seq 1 weight 0 | x 1 2 3 | y 30", "run 0 seq 2 | x 2 3 4 | y 40"});
   CHECK(bench.node("win0").signatures[0].text() == "x [3, 2], y [1]");
   CHECK(bench.node("win0").signatures[0].length == 8);
 }

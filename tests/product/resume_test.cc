@@ -69,7 +69,8 @@ TEST_CASE("eval: repeats the run's last evaluation, and takes other streams by -
   INFO(same.err);
   REQUIRE(same.exit == 0);
   CHECK(nlohmann::json::parse(same.out) == ran.report.at("evaluation"));
-  const Finished other = lanewise_command({"eval", dir.path("run"), "--json", "--quiet", "--set", "evaluate.set.gen.samples=7"});
+  const Finished other =
+      lanewise_command({"eval", dir.path("run"), "--json", "--quiet", "--set", "evaluate.set.gen.samples=7"});
   REQUIRE(other.exit == 0);
   CHECK(nlohmann::json::parse(other.out).at("n") == 28);
   const Finished best = lanewise_command({"eval", dir.path("run"), "--best", "--json", "--quiet"});
@@ -86,7 +87,8 @@ TEST_CASE("predict: one line a sample, in order, in original units, and the run 
   const std::string file = dir.write("p.json", kPipeline);
   REQUIRE(run_in(dir, "run", {file, "--quiet"}).finished.exit == 0);
   const std::string report = read_text(dir.path("run/report.json"));
-  const Finished ran = lanewise_command({"predict", dir.path("run"), "--set", "gen.samples=9", "--to", dir.path("p.csv")});
+  const Finished ran =
+      lanewise_command({"predict", dir.path("run"), "--set", "gen.samples=9", "--to", dir.path("p.csv")});
   INFO(ran.err);
   REQUIRE(ran.exit == 0);
   const std::vector<std::string> lines = lines_of(read_text(dir.path("p.csv")));
@@ -115,8 +117,9 @@ TEST_CASE("export: one file with the weights, the model and the normalisation") 
   CHECK(nlohmann::json::parse(meta.at("models").get<std::string>()).at("net").at("hidden") == 6);
   CHECK(nlohmann::json::parse(meta.at("normalization").get<std::string>()).at("norm3").at("x_mean").size() == 3);
   // The file is one to begin another run with.
-  const Ran again = run_in(dir, "again", {file, "--quiet", "--set", "models.net.init=" + dir.path("m.safetensors"), "--set", "run.passes=1",
-                                          "--set", "opt.lr=1e-300"});
+  const Ran again = run_in(dir, "again",
+                           {file, "--quiet", "--set", "models.net.init=" + dir.path("m.safetensors"), "--set",
+                            "run.passes=1", "--set", "opt.lr=1e-300"});
   INFO(again.finished.err);
   REQUIRE(again.finished.exit == 0);
   CHECK(again.report.at("weights_sha256") == read_json(dir.path("run/report.json")).at("weights_sha256"));
@@ -141,7 +144,8 @@ TEST_CASE("resume, eval, predict, export: what is no run, or holds no checkpoint
   manifest["digest"] = "0";
   dir.write("run/manifest.json", manifest.dump());
   told({"resume", run}, 6,
-       "DIR/run/manifest.json was made from another plan than this version makes of it:\n  gen0.params.period: 8.5 -> 7.0\n"
+       "DIR/run/manifest.json was made from another plan than this version makes of it:\n  gen0.params.period: 8.5 -> "
+       "7.0\n"
        "  name what is to be changed with --set, or go on with the version that made it");
   fs::remove_all(run + "/checkpoints");
   dir.write("run/manifest.json", "{}");
@@ -160,7 +164,8 @@ TEST_CASE("run: a directory that is in use is refused, and nothing in it is touc
   CHECK(process.wait().exit == 11);
 }
 
-TEST_CASE("signals: TERM at any moment ends a run with 11 and a checkpoint of its last step, and nothing is left behind") {
+TEST_CASE(
+    "signals: TERM at any moment ends a run with 11 and a checkpoint of its last step, and nothing is left behind") {
   const auto seed = std::random_device()();
   MESSAGE("seed ", seed);
   std::mt19937 random(seed);

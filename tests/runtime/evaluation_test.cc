@@ -8,7 +8,8 @@ namespace {
 
 Topology evaluated() {
   Topology t;
-  t.chain = R"( { "id": "norm", "repeat": 16, "type": "normalize", "in": [ { "from": "gen", "take": 1 } ], "params": { "fit_samples": 50 } },)";
+  t.chain =
+      R"( { "id": "norm", "repeat": 16, "type": "normalize", "in": [ { "from": "gen", "take": 1 } ], "params": { "fit_samples": 50 } },)";
   t.last = "norm";
   t.run = R"("steps": 12, "seed": 7)";
   t.top = R"(, "evaluate": { "every": 4, "steps": 10 })";
@@ -47,8 +48,10 @@ TEST_CASE("an evaluation: sees the same numbers every time, and never the traini
   CHECK(all[0]["loss"] == all[1]["loss"]);
   CHECK(all[0]["streams"] == all[2]["streams"]);
   CHECK(all[0]["n"] == 160);
-  // One batch of sixteen training samples with the same weights has another loss than the same count of evaluation ones.
-  CHECK(train(evaluated().text(), {"opt.lr=1e-300", "evaluate.steps=1"}).report["evaluation"]["loss"] != ran.losses().front());
+  // One batch of sixteen training samples with the same weights has another loss than the same count of evaluation
+  // ones.
+  CHECK(train(evaluated().text(), {"opt.lr=1e-300", "evaluate.steps=1"}).report["evaluation"]["loss"] !=
+        ran.losses().front());
 }
 
 TEST_CASE("an evaluation: baselines are over exactly the evaluated targets") {
@@ -66,7 +69,8 @@ TEST_CASE("an evaluation: baselines are over exactly the evaluated targets") {
   CHECK(e["n"] == 20);
   CHECK(e["mse"] == e["loss"]);
   CHECK(e["raw"]["mse"] == e["mse"]);
-  // y is 0, 0.5, 1, …, and the training saw the first five. The first target has no value before it: the mean stands in.
+  // y is 0, 0.5, 1, …, and the training saw the first five. The first target has no value before it: the mean stands
+  // in.
   const double trained_mean = 1;
   double last = (trained_mean - 0) * (trained_mean - 0), mean = 0;
   for (int k = 1; k < 10; ++k) last += 0.5 * 0.5;
@@ -96,7 +100,8 @@ TEST_CASE("an evaluation: streams that end earlier are masked, and each is told 
 
 TEST_CASE("taps: predictions has a row for every target of both phases, in original units") {
   Topology t = evaluated();
-  t.extra = R"(, { "id": "out", "type": "predictions", "in": [ { "from": "lane.prediction" } ] }, { "id": "show", "type": "console", "in": [ { "from": "opt.step" } ], "params": { "every": 6 } })";
+  t.extra =
+      R"(, { "id": "out", "type": "predictions", "in": [ { "from": "lane.prediction" } ] }, { "id": "show", "type": "console", "in": [ { "from": "opt.step" } ], "params": { "every": 6 } })";
   captured().samples.clear();
   t.chain = R"( { "id": "keep", "repeat": 16, "type": "capture", "in": [ { "from": "gen", "take": 1 } ] },
     { "id": "norm", "repeat": 16, "type": "normalize", "in": [ { "from": "keep", "take": 1 } ], "params": { "fit_samples": 50 } },)";
@@ -110,12 +115,14 @@ TEST_CASE("taps: predictions has a row for every target of both phases, in origi
   const std::string y = csv.substr(row + 20, csv.find(',', row + 20) - row - 20);
   // The captured samples begin with those that the fit read.
   CHECK(std::stod(y) == doctest::Approx(captured().samples.at("gen5")[53].y.item<double>()).epsilon(1e-9));
-  CHECK(std::ranges::count_if(ran.said, [](const std::string& line) { return line.starts_with("step 6: loss "); }) == 1);
+  CHECK(std::ranges::count_if(ran.said, [](const std::string& line) { return line.starts_with("step 6: loss "); }) ==
+        1);
 }
 
 TEST_CASE("taps: a file name that is none, or is taken, is refused before the run") {
   Topology t;
-  t.extra = R"(, { "id": "a", "type": "metrics", "in": [ { "from": "opt.step" } ], "params": { "file": "x.jsonl" } }, { "id": "b", "type": "metrics", "in": [ { "from": "opt.step" } ], "params": { "file": "x.jsonl" } })";
+  t.extra =
+      R"(, { "id": "a", "type": "metrics", "in": [ { "from": "opt.step" } ], "params": { "file": "x.jsonl" } }, { "id": "b", "type": "metrics", "in": [ { "from": "opt.step" } ], "params": { "file": "x.jsonl" } })";
   CHECK(train(t.text()).reason() == "a and b would both write to \"x.jsonl\": give one of them another file");
   CHECK(train(t.text(), {"a.file=../x"}).exit() == 3);
   CHECK(train(t.text(), {"a.file=metrics.jsonl"}).reason() ==

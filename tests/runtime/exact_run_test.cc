@@ -1,4 +1,5 @@
-// The whole product against an independent plain loop: sixteen streams on eight lanes train what one batch of sixteen trains.
+// The whole product against an independent plain loop: sixteen streams on eight lanes train what one batch of sixteen
+// trains.
 #include "nodes/node_type.h"
 #include "runtime/replica.h"
 #include "tests/check.h"
@@ -26,8 +27,8 @@ class Spoiled final : public Node {
   const std::function<void()> spoil_;
 };
 
-// `compute` with the usual mistakes: a loss that is detached before backward reaches no parameter; dividing by the lane's own
-// rows makes a mean of means.
+// `compute` with the usual mistakes: a loss that is detached before backward reaches no parameter; dividing by the
+// lane's own rows makes a mean of means.
 Registry spoiled_registry() {
   Registry registry = test_registry();
   const NodeType right = *registry.find_node("compute");
@@ -37,11 +38,13 @@ Registry spoiled_registry() {
     wrong.make = [right, how](const NodeContext& context) -> std::unique_ptr<Node> {
       auto& replicas = context.services.get<Replicas>();
       const int lane = context.node.instance;
-      return std::make_unique<Spoiled>(right.make(context), [&replicas, lane, how] { how(replicas.layout(), replicas.bucket(lane)); });
+      return std::make_unique<Spoiled>(right.make(context),
+                                       [&replicas, lane, how] { how(replicas.layout(), replicas.bucket(lane)); });
     };
     registry.nodes.push_back(wrong);
   };
-  spoil("compute_detached", [](const BucketLayout& layout, at::Tensor& bucket) { bucket.narrow(0, 0, layout.parameters).zero_(); });
+  spoil("compute_detached",
+        [](const BucketLayout& layout, at::Tensor& bucket) { bucket.narrow(0, 0, layout.parameters).zero_(); });
   spoil("compute_mean_of_means", [](const BucketLayout& layout, at::Tensor& bucket) {
     const std::int64_t first = layout.loss_at(0);
     double n = 0;
@@ -64,7 +67,8 @@ Topology topology(const Case& c) {
   Topology t;
   t.last = "keep";
   if (c.model == "gru") {
-    t.chain = R"( { "id": "win", "repeat": 16, "type": "window", "in": [ { "from": "gen", "take": 1 } ], "params": { "length": 8 } },
+    t.chain =
+        R"( { "id": "win", "repeat": 16, "type": "window", "in": [ { "from": "gen", "take": 1 } ], "params": { "length": 8 } },
     { "id": "keep", "repeat": 16, "type": "capture", "in": [ { "from": "win", "take": 1 } ] },)";
     t.model = R"("type": "gru", "hidden": 12)";
   } else {
@@ -79,8 +83,10 @@ Topology topology(const Case& c) {
 PlainLoop plain(const Case& c, const std::string& text) {
   PlainLoop loop;
   loop.model = c.model;
-  loop.params = c.model == "gru" ? nlohmann::json{{"hidden", 12}, {"layers", 1}} : nlohmann::json{{"hidden", {16}}, {"activation", "tanh"}};
-  loop.weights = train(text, {"run.steps=1", "opt.lr=1e-300"}).weights;  // the step underflows: these are the initial weights
+  loop.params = c.model == "gru" ? nlohmann::json{{"hidden", 12}, {"layers", 1}}
+                                 : nlohmann::json{{"hidden", {16}}, {"activation", "tanh"}};
+  loop.weights =
+      train(text, {"run.steps=1", "opt.lr=1e-300"}).weights;  // the step underflows: these are the initial weights
   loop.optimizer = c.optimizer;
   loop.lr = 0.01;
   loop.momentum = c.optimizer == "sgd" ? 0.9 : 0;
@@ -129,26 +135,35 @@ TEST_CASE("a run: rows of unequal weight in unequal lanes count once each, and t
   const Case c{"mlp", "float64", "sgd"};
   Topology t = topology(c);
   // Weights by stream: some lanes count 2, some 1.25, some 0.
-  t.source = R"("type": "ar1", "params": { "features": 6 }, "each": { "weight": [1, 1, 1, 0.25, 0, 0, 1, 0, 0.5, 0.5, 1, 1, 0.1, 0, 1, 1] })";
+  t.source =
+      R"("type": "ar1", "params": { "features": 6 }, "each": { "weight": [1, 1, 1, 0.25, 0, 0, 1, 0, 0.5, 0.5, 1, 1, 0.1, 0, 1, 1] })";
   const std::string text = t.text();
   const PlainLoop loop = plain(c, text);
   const TrainedRun ours = as_run(train_fresh(text));
   const TrainedRun reference = loop.run(captured_rows());
   CHECK(compare_runs(ours, reference, 1e-10).word == "equal");
 
-  const TrainedRun detached = as_run(train_fresh(text, {R"(swap lane={"type": "compute_detached", "params": {"model": "net"}})"}));
+  const TrainedRun detached =
+      as_run(train_fresh(text, {R"(swap lane={"type": "compute_detached", "params": {"model": "net"}})"}));
   CHECK(compare_runs(detached, reference, 1e-10).word == "different");
-  const TrainedRun means = as_run(train_fresh(text, {R"(swap lane={"type": "compute_mean_of_means", "params": {"model": "net"}})"}));
+  const TrainedRun means =
+      as_run(train_fresh(text, {R"(swap lane={"type": "compute_mean_of_means", "params": {"model": "net"}})"}));
   CHECK(compare_runs(means, reference, 1e-10).word == "different");
 }
 
-TEST_CASE("a run: the same bits for any number of threads, any capacity, shared and per-device weights, and every time") {
+TEST_CASE(
+    "a run: the same bits for any number of threads, any capacity, shared and per-device weights, and every time") {
   for (const std::string dtype : {"float32", "float64"}) {
     Topology t = topology({"mlp", dtype, "adamw"});
     const Ran first = train_fresh(t.text(), {"run.threads=1"});
     REQUIRE_MESSAGE(first.exit() == 0, first.reason());
-    for (const std::vector<std::string>& sets : std::vector<std::vector<std::string>>{
-             {"run.threads=1"}, {"run.threads=2"}, {"run.threads=4"}, {"run.threads=8"}, {"run.weights=per_device"}, {"run.weights=per_device", "run.threads=8"}}) {
+    for (const std::vector<std::string>& sets :
+         std::vector<std::vector<std::string>>{{"run.threads=1"},
+                                               {"run.threads=2"},
+                                               {"run.threads=4"},
+                                               {"run.threads=8"},
+                                               {"run.weights=per_device"},
+                                               {"run.weights=per_device", "run.threads=8"}}) {
       CAPTURE(sets.front());
       const Ran again = train_fresh(t.text(), sets);
       CHECK(again.metrics == first.metrics);
@@ -173,7 +188,8 @@ TEST_CASE("a run: another seed trains another model, and adding a lane changes n
   for (const auto& [stream, samples] : sixteen) {
     const std::vector<Sample>& now = captured().samples.at(stream);
     bool same = true;
-    for (int k = 0; k < kSteps; ++k) same = same && at::equal(samples[k].x, now[k].x) && at::equal(samples[k].y, now[k].y);
+    for (int k = 0; k < kSteps; ++k)
+      same = same && at::equal(samples[k].x, now[k].x) && at::equal(samples[k].y, now[k].y);
     CHECK_MESSAGE(same, stream);
   }
 }

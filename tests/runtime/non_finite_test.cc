@@ -10,14 +10,16 @@ namespace {
 
 constexpr int kStreams = 16;
 
-// Sixteen scripted streams of random walks; samples of `rounds` in that order, with NaN for x of stream 11 in round `bad`.
+// Sixteen scripted streams of random walks; samples of `rounds` in that order, with NaN for x of stream 11 in round
+// `bad`.
 void write_scripts(const std::vector<int>& rounds, int bad) {
   scripts().clear();
   const at::Tensor all = at::sin(at::arange(kStreams * 20 * 4, at::kDouble) * 1.7).reshape({kStreams, 20, 4});
   for (int k = 0; k < kStreams; ++k) {
     std::vector<Sample>& script = scripts()[fmt::format("gen{}", k)];
     for (const int r : rounds) {
-      Sample sample{.x = all[k][r].narrow(0, 0, 3).clone(), .y = all[k][r].narrow(0, 3, 1).clone(), .known = {}, .tag = {}};
+      Sample sample{
+          .x = all[k][r].narrow(0, 0, 3).clone(), .y = all[k][r].narrow(0, 3, 1).clone(), .known = {}, .tag = {}};
       if (k == 11 && r == bad) sample.x.fill_(NAN);
       script.push_back(std::move(sample));
     }
@@ -80,7 +82,8 @@ TEST_CASE("non_finite stop: the run ends and names lane, streams and samples; no
   CHECK(ran.reason().find("step 3: the loss or the gradient is not finite") != std::string::npos);
   CHECK(ran.reason().find("stream gen11, run 0, seq 2") != std::string::npos);
   write_scripts({0, 1}, -1);
-  CHECK(train(scripted(kAdam, R"("non_finite": "stop")").text()).report["weights_sha256"] == ran.report["weights_sha256"]);
+  CHECK(train(scripted(kAdam, R"("non_finite": "stop")").text()).report["weights_sha256"] ==
+        ran.report["weights_sha256"]);
 }
 
 TEST_CASE("non_finite allow: the run goes on, and its metrics stay valid JSON with null") {
@@ -129,7 +132,8 @@ TEST_CASE("clip: a gradient above max_norm steps as far as one of that norm, and
   std::string text = t.text();
   const std::string optimizer = R"("type": "optimizer", "in": [ { "from": "reduce" } ])";
   text.replace(text.find(optimizer), optimizer.size(), R"("type": "optimizer", "in": [ { "from": "clip" } ])");
-  text.insert(text.find(R"({ "id": "opt")"), R"({ "id": "clip", "type": "clip", "in": [ { "from": "reduce" } ], "params": { "max_norm": 0.01 } }, )");
+  text.insert(text.find(R"({ "id": "opt")"),
+              R"({ "id": "clip", "type": "clip", "in": [ { "from": "reduce" } ], "params": { "max_norm": 0.01 } }, )");
   for (const char* const weights : {"shared", "per_device"}) {
     const Ran clipped = train(text, {fmt::format("run.weights={}", weights)});
     REQUIRE_MESSAGE(clipped.exit() == 0, clipped.reason());

@@ -36,7 +36,9 @@ TEST_CASE("progress: a source that gives nothing for stall_s is named while the 
       const std::unique_ptr<Node> node_;
     };
     type.may_wait = true;
-    type.make = [make = type.make](const NodeContext& c) -> std::unique_ptr<Node> { return std::make_unique<Slow>(make(c)); };
+    type.make = [make = type.make](const NodeContext& c) -> std::unique_ptr<Node> {
+      return std::make_unique<Slow>(make(c));
+    };
   }
   const Ran ran = train(t.text(), {"run.threads=2"}, registry);
   CHECK(ran.exit() == 0);

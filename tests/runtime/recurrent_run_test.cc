@@ -35,7 +35,8 @@ class Jitter final : public PerSample {
   struct Params {
     void fields(Fields&) {}
   };
-  Jitter(const Params&, const NodeContext& context) : PerSample(context), random_(std::hash<std::string>()(context.node.id)) {}
+  Jitter(const Params&, const NodeContext& context)
+      : PerSample(context), random_(std::hash<std::string>()(context.node.id)) {}
 
  private:
   std::optional<Sample> apply(Sample sample) override {
@@ -52,7 +53,8 @@ Registry adder_registry() {
   }();
   static_cast<void>(added);
   Registry registry = test_registry();
-  registry.nodes.push_back(node_type<Jitter>("jitter", "takes its time", Role::kPerSample, {{"sample", "sample"}}, {{"sample", "sample"}},
+  registry.nodes.push_back(node_type<Jitter>("jitter", "takes its time", Role::kPerSample, {{"sample", "sample"}},
+                                             {{"sample", "sample"}},
                                              [](InferContext& c) { c.node.signatures = {c.inputs[0]}; }));
   return registry;
 }
@@ -62,7 +64,8 @@ Topology adding(const std::string& run) {
   Topology t;
   std::string values;
   for (int k = 0; k < 16; ++k) values += fmt::format("{}{}", k > 0 ? "," : "", k + 1);
-  t.source = fmt::format(R"("type": "constant", "params": {{ "features": 1, "target": 0 }}, "each": {{ "value": [{}] }})", values);
+  t.source = fmt::format(
+      R"("type": "constant", "params": {{ "features": 1, "target": 0 }}, "each": {{ "value": [{}] }})", values);
   t.chain = R"( { "id": "jit", "repeat": 16, "type": "jitter", "in": [ { "from": "gen", "take": 1 } ] },)";
   t.last = "jit";
   t.model = R"("type": "adder")";
@@ -102,8 +105,11 @@ void check_states(const std::string& directory, int n) {
 
 }  // namespace
 
-TEST_CASE("recurrent state: after n samples that of stream k is n times k + 1, whatever the delays, the window and the step") {
-  for (const char* const run : {R"("steps": 1000)", R"("steps": 250, "tbptt": 4)", R"("steps": 125, "tbptt": 4, "accumulate": 2)"}) {
+TEST_CASE(
+    "recurrent state: after n samples that of stream k is n times k + 1, whatever the delays, the window and the "
+    "step") {
+  for (const char* const run :
+       {R"("steps": 1000)", R"("steps": 250, "tbptt": 4)", R"("steps": 125, "tbptt": 4, "accumulate": 2)"}) {
     CAPTURE(run);
     const TemporaryFolder folder;
     const Ran ran = train_in(folder.path(), plans_of(adding(run).text(), {}, adder_registry()));
@@ -118,7 +124,8 @@ TEST_CASE("recurrent state: it goes on where it was in a run that was stopped in
     const TemporaryFolder folder;
     const std::string text = adding(run).text();
     std::atomic<int> asked = 0;
-    const Ran first = train_in(folder.path(), plans_of(text, {}, adder_registry()), false, [&] { return ++asked > 1000 ? 15 : 0; });
+    const Ran first =
+        train_in(folder.path(), plans_of(text, {}, adder_registry()), false, [&] { return ++asked > 1000 ? 15 : 0; });
     REQUIRE(first.exit() == 11);
     const int steps = first.report["steps"];
     CHECK(steps < (std::string(run).find("tbptt") == std::string::npos ? 1000 : 250));
@@ -162,8 +169,10 @@ TEST_CASE("recurrent state: a gap in time above max_gap begins a new sequence") 
   t.streams = 2, t.lanes = 1;
   t.chain = "";
   t.last = "gen";
-  t.source = fmt::format(R"("type": "csv", "params": {{ "path": "{}/a.csv", "features": ["x"], "target": ["y"], "time": "t", "horizon": 0 }},
-                            "each": {{ "max_gap": [3, 100] }})", folder.path());
+  t.source = fmt::format(
+      R"("type": "csv", "params": {{ "path": "{}/a.csv", "features": ["x"], "target": ["y"], "time": "t", "horizon": 0 }},
+                            "each": {{ "max_gap": [3, 100] }})",
+      folder.path());
   const Ran ran = train_in(folder.path() + "/run", plans_of(t.text(), {}, adder_registry()));
   REQUIRE_MESSAGE(ran.exit() == 0, ran.reason());
   CHECK(states_in(folder.path() + "/run") == std::vector<double>{8, 20});

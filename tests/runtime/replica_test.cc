@@ -5,6 +5,7 @@
 #include "graph/sha256.h"
 #include "runtime/optimizer_ops.h"
 #include "tests/check.h"
+#include "tests/runtime/errors.h"
 #include "tests/runtime/models.h"
 
 using namespace lanewise;
@@ -126,4 +127,15 @@ TEST_CASE("replica: the digest is over the parameters' bytes in order, without p
     bytes.append(static_cast<const char*>(p.const_data_ptr()), p.nbytes());
   }
   CHECK(r.weights_sha256() == sha256_hex(bytes));
+}
+
+TEST_CASE("replica: verify names the first tensor in which two memory domains differ") {
+  Replicas r = replicas(3, /*per_device=*/true);
+  r.verify();
+  r.weights(2)[r.layout().offsets[1]] += 1;
+  CHECK(error_of([&] { r.verify(); }) ==
+        "9: the copies of the weights have come apart: 0.bias of memory domain 2 differs from that of domain 0; a "
+        "device or its "
+        "memory has failed");
+  replicas(3, /*per_device=*/false).verify();
 }

@@ -99,7 +99,8 @@ TEST_CASE("resume: a data file that was changed is named, and nothing is touched
   write_text(folder.path() + "/a.csv", csv);
   Topology t;
   t.streams = 2, t.lanes = 1;
-  t.source = fmt::format(R"("type": "csv", "params": {{ "path": "{}/a.csv", "features": ["x"], "target": ["y"] }})", folder.path());
+  t.source = fmt::format(R"("type": "csv", "params": {{ "path": "{}/a.csv", "features": ["x"], "target": ["y"] }})",
+                         folder.path());
   t.run = R"("steps": 9)";
   t.optimizer = R"("name": "adamw", "lr": 1e-4)";
   const std::string run = folder.path() + "/run";
@@ -108,7 +109,11 @@ TEST_CASE("resume: a data file that was changed is named, and nothing is touched
   write_text(folder.path() + "/a.csv", csv + "1,2\n");
   const Ran ran = train_in(run, plans_of(t.text(), {"run.steps=12"}), true);
   CHECK(ran.exit() == 6);
-  CHECK(ran.reason() == fmt::format("gen0 reads {}/a.csv, which was changed since the checkpoint was taken; put the old one back, or train anew", folder.path()));
+  CHECK(
+      ran.reason() ==
+      fmt::format(
+          "gen0 reads {}/a.csv, which was changed since the checkpoint was taken; put the old one back, or train anew",
+          folder.path()));
   CHECK(read_text(run + "/metrics.jsonl") == metrics);
 }
 

@@ -26,7 +26,8 @@ void check_bounds(const nlohmann::ordered_json& report) {
 // Sixteen streams of 100 samples, stream 5 of 60.
 Topology uneven() {
   Topology t;
-  t.source = R"("type": "ar1", "params": { "features": 6 }, "each": { "samples": [100,100,100,100,100,60,100,100,100,100,100,100,100,100,100,100] })";
+  t.source =
+      R"("type": "ar1", "params": { "features": 6 }, "each": { "samples": [100,100,100,100,100,60,100,100,100,100,100,100,100,100,100,100] })";
   t.run = R"("steps": 1000, "seed": 7)";
   return t;
 }
@@ -69,6 +70,35 @@ TEST_CASE("a run: under on_end mask an ended stream drops out, and the mean is o
   CHECK(lines[60]["lanes"][2] == lines[60]["streams"][4]);
 }
 
+TEST_CASE("a run: under on_end error the end of a stream is an error that names it, after all steps before it") {
+  const Ran ran = train(uneven().text(), {"run.on_end=error"});
+  CHECK(ran.exit() == 4);
+  CHECK(ran.reason() == "stream gen5 ended after 60 samples, and its end is an error (on_end)");
+  CHECK(ran.report["steps"] == 60);
+  CHECK(ran.losses().size() == 60);
+  check_accounts(ran.report);
+}
+
+TEST_CASE("a run: a source's own on_end goes before the run's") {
+  // gen5 begins again, gen4 drops out, and the first end of another ends the run.
+  const Ran mixed = train(uneven().text(), {"gen5.on_end=restart", "gen4.samples=50", "gen4.on_end=mask"});
+  CHECK(mixed.exit() == 0);
+  CHECK(mixed.reason() == "stream gen0 ended after 100 samples");
+  CHECK(mixed.report["steps"] == 100);
+  CHECK(mixed.report["samples"]["gen5"]["trained"] == 100);
+  CHECK(mixed.report["samples"]["gen4"]["trained"] == 50);
+  CHECK(mixed.report["samples"]["gen4"]["fillers"] == 50);
+  check_accounts(mixed.report);
+  // Beside streams that drop out, one that restarts does not hold up the end.
+  const Ran masked = train(uneven().text(), {"run.on_end=mask", "gen5.on_end=restart"});
+  CHECK(masked.exit() == 0);
+  CHECK(masked.reason() == "every stream has ended");
+  CHECK(masked.report["steps"] == 100);
+  const Ran error = train(uneven().text(), {"run.on_end=mask", "gen5.on_end=error"});
+  CHECK(error.exit() == 4);
+  CHECK(error.report["steps"] == 60);
+}
+
 TEST_CASE("a run: passes read every stream as often, shorter ones again meanwhile") {
   Topology t = uneven();
   t.run = R"("passes": 2, "seed": 7)";
@@ -107,7 +137,8 @@ TEST_CASE("a run: steps, minutes and a signal end it after a whole round") {
 
 TEST_CASE("a run: an exception in any kind of node ends it with the node and the firing, and the report is complete") {
   Topology t;
-  t.chain = R"( { "id": "win", "repeat": 16, "type": "window", "in": [ { "from": "gen", "take": 1 } ], "params": { "length": 2 } },)";
+  t.chain =
+      R"( { "id": "win", "repeat": 16, "type": "window", "in": [ { "from": "gen", "take": 1 } ], "params": { "length": 2 } },)";
   t.last = "win";
   t.extra = R"(, { "id": "tap", "type": "metrics", "in": [ { "from": "opt.step" } ] })";
   class Thrower final : public Node {
@@ -127,7 +158,9 @@ TEST_CASE("a run: an exception in any kind of node ends it with the node and the
     Registry registry = test_registry();
     for (NodeType& type : registry.nodes) {
       if (type.name != victim) continue;
-      type.make = [make = type.make](const NodeContext& c) -> std::unique_ptr<Node> { return std::make_unique<Thrower>(make(c)); };
+      type.make = [make = type.make](const NodeContext& c) -> std::unique_ptr<Node> {
+        return std::make_unique<Thrower>(make(c));
+      };
     }
     const Ran ran = train(t.text(), {}, registry);
     CHECK(ran.exit() == 4);
@@ -139,7 +172,8 @@ TEST_CASE("a run: an exception in any kind of node ends it with the node and the
 
 TEST_CASE("a run: a value that is not finite stops it before anything is applied, naming lane, streams and seqs") {
   Topology t;
-  t.chain = R"( { "id": "bad", "repeat": 16, "type": "fault", "in": [ { "from": "gen", "take": 1 } ], "params": { "kind": "nan" }, "each": { "at": [99,99,99,99,99,99,99,99,99,99,99,2,99,99,99,99] } },)";
+  t.chain =
+      R"( { "id": "bad", "repeat": 16, "type": "fault", "in": [ { "from": "gen", "take": 1 } ], "params": { "kind": "nan" }, "each": { "at": [99,99,99,99,99,99,99,99,99,99,99,2,99,99,99,99] } },)";
   t.last = "bad";
   const Ran ran = train(t.text());
   CHECK(ran.exit() == 10);
@@ -153,7 +187,8 @@ TEST_CASE("a run: a value that is not finite stops it before anything is applied
 TEST_CASE("a run: a stall says who waits for whom and exits 7") {
   Topology t;
   t.source = R"("type": "ar1", "params": { "features": 6, "samples": 50 })";
-  t.chain = R"( { "id": "bad", "repeat": 16, "type": "fault", "in": [ { "from": "gen", "take": 1 } ], "params": { "kind": "stall" }, "each": { "at": [99,99,99,3,99,99,99,99,99,99,99,99,99,99,99,99] } },)";
+  t.chain =
+      R"( { "id": "bad", "repeat": 16, "type": "fault", "in": [ { "from": "gen", "take": 1 } ], "params": { "kind": "stall" }, "each": { "at": [99,99,99,3,99,99,99,99,99,99,99,99,99,99,99,99] } },)";
   t.last = "bad";
   const Ran ran = train(t.text());
   CHECK(ran.exit() == 7);
@@ -166,7 +201,8 @@ TEST_CASE("a run: behind a slow lane, samples of 64 KiB wait within the bound an
   t.source = R"("type": "constant", "params": { "features": 16384 })";
   t.model = R"("type": "linear")";
   t.capacity = 4;
-  t.chain = R"( { "id": "slow", "repeat": 16, "type": "window", "in": [ { "from": "gen", "take": 1, "capacity": 4 } ], "params": { "length": 1 } },)";
+  t.chain =
+      R"( { "id": "slow", "repeat": 16, "type": "window", "in": [ { "from": "gen", "take": 1, "capacity": 4 } ], "params": { "length": 1 } },)";
   t.last = "slow";
   t.optimizer = R"("name": "sgd", "lr": 1e-6)";
   const auto rss = [] {
@@ -190,7 +226,9 @@ TEST_CASE("a run: behind a slow lane, samples of 64 KiB wait within the bound an
   MESSAGE("resident memory grew by " << (late - early) / 1024 << " KiB from step 60 to 590");
 }
 
-TEST_CASE("a run: rows of weight 0 change no gradient, whatever they hold; a filler moves nothing, another row moves the window") {
+TEST_CASE(
+    "a run: rows of weight 0 change no gradient, whatever they hold; a filler moves nothing, another row moves the "
+    "window") {
   const auto sample = [](double x, double y, double weight, bool filler = false) {
     Sample s;
     s.x = at::full({2}, x, at::kFloat);
@@ -203,7 +241,8 @@ TEST_CASE("a run: rows of weight 0 change no gradient, whatever they hold; a fil
   t.streams = 2;
   t.lanes = 1;
   t.source = R"("type": "script")";
-  t.chain = R"( { "id": "win", "repeat": 2, "type": "window", "in": [ { "from": "gen", "take": 1 } ], "params": { "length": 2 } },)";
+  t.chain =
+      R"( { "id": "win", "repeat": 2, "type": "window", "in": [ { "from": "gen", "take": 1 } ], "params": { "length": 2 } },)";
   t.last = "win";
   t.run = R"("steps": 100, "dtype": "float32")";
   const auto weights_with = [&](const Sample& odd, const Sample& after) {

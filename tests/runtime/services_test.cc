@@ -31,15 +31,15 @@ class BarePlan {
 
 TEST_CASE("services: streams are numbered as lanes take them, those without a lane last") {
   BarePlan p;
-  p.add("c", Role::kSource);                // 0
-  p.add("b", Role::kSource);                // 1
-  p.add("unused", Role::kSource);           // 2
-  p.add("a", Role::kSource);                // 3
-  p.add("norm", Role::kPerSample, {1});     // 4
-  p.add("pair0", Role::kJoin, {3, 4});      // 5
-  p.add("pair1", Role::kJoin, {0});         // 6
-  p.add("lane0", Role::kCompute, {5});      // 7
-  p.add("lane1", Role::kCompute, {6});      // 8
+  p.add("c", Role::kSource);             // 0
+  p.add("b", Role::kSource);             // 1
+  p.add("unused", Role::kSource);        // 2
+  p.add("a", Role::kSource);             // 3
+  p.add("norm", Role::kPerSample, {1});  // 4
+  p.add("pair0", Role::kJoin, {3, 4});   // 5
+  p.add("pair1", Role::kJoin, {0});      // 6
+  p.add("lane0", Role::kCompute, {5});   // 7
+  p.add("lane1", Role::kCompute, {6});   // 8
   const StreamTable streams(p.plan);
   REQUIRE(streams.size() == 4);
   CHECK((streams.name(0) == "a" && streams.name(1) == "b" && streams.name(2) == "c" && streams.name(3) == "unused"));
