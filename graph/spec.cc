@@ -110,10 +110,11 @@ void check_model_names(const Spec& spec, const Plan& plan, std::vector<Problem>&
 }
 
 constexpr const char* kStandardInput = "standard input";
+constexpr const char* kStandardInputName = "pipeline";  // of what comes from there
 
 // The pipeline's name where it gives none.
 std::string name_of(const std::string& file) {
-  if (file == kStandardInput) return "pipeline";
+  if (file == kStandardInput) return kStandardInputName;
   const std::string base = file.substr(file.rfind('/') + 1);
   const std::string name = base.substr(0, base.rfind('.'));
   return bad_name(name).empty() ? name : "pipeline";
@@ -157,7 +158,8 @@ Plans plan_pipeline(const std::string& text, const std::string& file, const Regi
   plans.train = seal(std::move(train), spec, settings);
   if (evaluation) plans.evaluate = seal(std::move(*evaluation), spec, settings);
   const std::string here = std::filesystem::current_path().string();
-  plans.source = {text, std::filesystem::absolute(file).string(), options.overrides};
+  const std::string named = file == kStandardInput ? kStandardInputName : file;  // so that its name stays the same
+  plans.source = {text, std::filesystem::absolute(named).string(), options.overrides};
   for (Override& change : plans.source.overrides) {
     if (change.folder.empty()) change.folder = here;
   }

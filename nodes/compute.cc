@@ -259,7 +259,7 @@ void infer(InferContext& context) {
   if (!batch.x || !batch.y) return;  // unknown until run
   try {
     std::optional<Shape> asked;
-    if (!model->params["outputs"].is_null()) asked = output_shape(model->params, {});
+    if (const Shape outputs = output_shape(model->params, {}); !outputs.empty()) asked = outputs;
     const Shape output = loss_type(params.loss).output_shape(*batch.y, batch.integer_target, asked);
     if (batch.classes && element_count(output) < *batch.classes) {
       return context.problem(

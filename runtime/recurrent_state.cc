@@ -14,6 +14,11 @@ char* row_of(const at::Tensor& table, std::int64_t index) {
   return static_cast<char*>(table.data_ptr()) + static_cast<std::size_t>(index) * bytes;
 }
 
+// Tables of a model without state have no memory at all.
+void copy_all(at::Tensor& to, const at::Tensor& from) {
+  if (from.nbytes() > 0) std::memcpy(to.data_ptr(), from.const_data_ptr(), from.nbytes());
+}
+
 }  // namespace
 
 RecurrentState::RecurrentState(int streams, std::int64_t size, at::ScalarType dtype)
@@ -44,12 +49,12 @@ void RecurrentState::scatter(std::span<const Tag> last, const at::Tensor& states
 }
 
 void RecurrentState::commit() {
-  std::memcpy(kept_rows_.data_ptr(), rows_.const_data_ptr(), rows_.nbytes());
+  copy_all(kept_rows_, rows_);
   kept_runs_ = runs_;
 }
 
 void RecurrentState::roll_back(std::span<const Tag> dropped) {
-  std::memcpy(rows_.data_ptr(), kept_rows_.const_data_ptr(), rows_.nbytes());
+  copy_all(rows_, kept_rows_);
   runs_ = kept_runs_;
   for (const Tag& row : dropped) {
     if (!row.start) continue;

@@ -69,6 +69,10 @@ RunDirectory::Lengths RunDirectory::flush() {
   return lengths;
 }
 
+void RunDirectory::flush(const std::string& file) {
+  if (!path_.empty()) open(file).flush();
+}
+
 void RunDirectory::cut(const Lengths& lengths) {
   for (auto& [name, file] : files_) {
     const auto length = lengths.find(name);

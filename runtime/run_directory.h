@@ -37,8 +37,10 @@ class RunDirectory {
   // no plain file name or is taken.
   OutputFile* tap(const std::string& node_id, const std::string& file);
 
-  // Writes what is buffered, so that a reader sees whole lines; the length of each file then.
+  // Writes what is buffered, so that a reader sees whole lines; the length of each file then. While no flow runs.
   Lengths flush();
+  // The same for one file, by the thread that appends to it.
+  void flush(const std::string& file);
   // Takes back what was written since flush() returned these lengths.
   void cut(const Lengths& lengths);
   // Returns when these files are on the disk. From any thread.

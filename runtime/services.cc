@@ -20,6 +20,9 @@ void collect_sources(const Plan& plan, int node, std::vector<std::string>& names
   }
 }
 
+// Whether a normalize node's statistics change from sample to sample.
+bool learns(const PlanNode& node) { return node.params.is_object() && node.params.value("mode", "") == "running"; }
+
 }  // namespace
 
 int source_above(const Plan& plan, int node) {
@@ -51,6 +54,7 @@ Units::Units(const Plan& plan, const StreamTable& streams, const Normalization& 
   for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
     const Statistics* found = normalization.find(plan.nodes[i].id);
     if (found == nullptr || found->y_mean.empty()) continue;
+    if (!plan.evaluating && learns(plan.nodes[i])) continue;  // its samples were scaled by what it knew at their time
     const int stream = streams.index(plan.nodes[source_above(plan, static_cast<int>(i))].id);
     std::vector<double>& scale = scale_[stream];
     std::vector<double>& mean = mean_[stream];

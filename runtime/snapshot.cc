@@ -130,6 +130,8 @@ void restore_nodes(const TrainingParts& parts, const Checkpoint& checkpoint,
     const PlanNode& node = parts.plan.nodes[i];
     if (const auto it = saved.find(node.id); it != saved.end() && belongs_to_step(node)) nodes[i]->restore(*it);
   }
+  // Nodes that learn have put in what they knew at their record; an evaluation that comes first goes by what was known then.
+  load_normalization(parts.normalization, checkpoint.manifest.at("normalization"));
 }
 
 }  // namespace lanewise

@@ -121,7 +121,7 @@ class Trainer::Impl final : public RunControl {
       directory_->append("timings.jsonl", fmt::format("{{\"step\":{},\"seconds\":{:.6f}}}\n", step, seconds));
       if (seconds - flushed_ >= kFlushPeriod) {
         flushed_ = seconds;
-        directory_->flush();
+        for (const char* const own : {"metrics.jsonl", "timings.jsonl"}) directory_->flush(own);
       }
     }
     const std::lock_guard lock(mutex_);

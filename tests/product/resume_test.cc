@@ -60,6 +60,20 @@ TEST_CASE("resume: a run that was killed leaves what one that was not leaves") {
   }
 }
 
+TEST_CASE("resume: a run from standard input, changed on the way, goes on from any folder") {
+  const TempDir dir;
+  const Finished first = lanewise_command({"run", "-", "--quiet", "--set", "run.passes=1", "--out", dir.path("run")},
+                                          {.input = kPipeline});
+  REQUIRE(first.exit == 0);
+  const Finished more =
+      lanewise_command({"resume", "run", "--quiet", "--set", "run.passes=2"}, {.directory = dir.path()});
+  INFO(more.err);
+  REQUIRE(more.exit == 0);
+  const Finished again = lanewise_command({"resume", "run", "--quiet"}, {.directory = dir.path()});
+  CHECK(again.exit == 0);
+  CHECK(read_json(dir.path("run/report.json")).at("steps") == 240);
+}
+
 TEST_CASE("eval: repeats the run's last evaluation, and takes other streams by --set") {
   const TempDir dir;
   const std::string file = dir.write("p.json", kPipeline);

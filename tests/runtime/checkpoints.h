@@ -47,7 +47,8 @@ inline std::string differs_from(const Checkpoint& checkpoint, std::uint64_t step
       const auto found = std::ranges::find(checkpoint.*part, named.name, &NamedTensor::name);
       if (found == (checkpoint.*part).end() || found->tensor.sizes() != named.tensor.sizes() ||
           found->tensor.scalar_type() != named.tensor.scalar_type() ||
-          std::memcmp(found->tensor.const_data_ptr(), named.tensor.const_data_ptr(), named.tensor.nbytes()) != 0) {
+          (named.tensor.nbytes() > 0 &&
+           std::memcmp(found->tensor.const_data_ptr(), named.tensor.const_data_ptr(), named.tensor.nbytes()) != 0)) {
         return named.name;
       }
     }
