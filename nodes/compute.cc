@@ -267,6 +267,11 @@ void infer(InferContext& context) {
                       *batch.classes, model->name, element_count(output), *batch.classes));
     }
     const std::unique_ptr<Model> made = model_type(model->type).make(model->params, *batch.x, output);
+    constexpr std::int64_t kMostParameters = std::int64_t{1} << 40;
+    if (made->parameter_count() > kMostParameters) {
+      throw Error(Exit::kPipeline,
+                  fmt::format("{} parameters are more than any memory holds", made->parameter_count()));
+    }
     const BucketLayout layout(made->parameters(), static_cast<int>(context.plan.with_role(Role::kSource).size()),
                               static_cast<int>(context.plan.with_role(Role::kCompute).size()),
                               context.plan.run.dtype == "float64" ? at::kDouble : at::kFloat);
