@@ -27,6 +27,7 @@ void PerSample::fire(Firing& firing) {
   sample->tag.seq = seq_++;
   if (skip_ > 0) {
     --skip_;
+    record_ = nullptr;  // it belongs to the sample that is dropped; a later one would put it at the wrong seq
     return firing.absorb();
   }
   sample->tag.record = std::exchange(record_, nullptr);

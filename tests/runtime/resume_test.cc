@@ -32,6 +32,16 @@ const char* const kRuns[] = {
     R"("steps": 60, "on_end": "restart", "state": "carry", "threads": 3, "non_finite": "skip")",
 };
 
+// The lines of predictions.csv that belong to the training.
+std::string training_lines(const Ran& ran) {
+  const std::string& all = ran.files.at("predictions.csv");
+  std::string lines;
+  for (std::size_t begin = 0, end; (end = all.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    if (all.compare(begin, 6, "train,") == 0) lines += all.substr(begin, end + 1 - begin);
+  }
+  return lines;
+}
+
 void check_same(const Ran& whole, const Ran& resumed) {
   for (const char* const file : {"metrics.jsonl", "evaluations.jsonl", "predictions.csv", "weights.safetensors"}) {
     CAPTURE(file);
@@ -90,6 +100,24 @@ TEST_CASE("resume: more steps go on where the run has ended") {
   const Ran whole = train(t.text(), {"run.steps=30"});
   CHECK(whole.metrics == longer.metrics);
   CHECK(whole.report["weights_sha256"] == longer.report["weights_sha256"]);
+}
+
+TEST_CASE("resume: stops one step after another go on alike, wherever they fall between two records of the nodes") {
+  Topology t = everything(R"("steps": 40, "on_end": "restart", "state": "carry")");
+  const Ran whole = train(t.text());
+  REQUIRE_MESSAGE(whole.exit() == 0, whole.reason());
+  const TemporaryFolder folder;
+  for (int steps = 21; steps <= 40; ++steps) {
+    CAPTURE(steps);
+    const Ran part =
+        train_in(folder.path(), plans_of(t.text(), {fmt::format("run.steps={}", steps)}), /*resume=*/steps > 21);
+    REQUIRE_MESSAGE(part.exit() == 0, part.reason());
+    if (steps == 40) {
+      CHECK(whole.metrics == part.metrics);
+      CHECK(training_lines(whole) == training_lines(part));  // each part also evaluated at its own end
+      CHECK(whole.report["weights_sha256"] == part.report["weights_sha256"]);
+    }
+  }
 }
 
 TEST_CASE("resume: a data file that was changed is named, and nothing is touched") {
