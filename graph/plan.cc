@@ -29,7 +29,7 @@ void RunSettings::fields(Fields& f) {
   f.add("seed", seed, "where every random number starts");
   f.add("threads", threads, "worker threads; 0: as many as there are cores").between(0, 4096);
   f.add("dtype", dtype, "of samples, weights and gradients").one_of({"float32", "float64"});
-  f.add("reduction", reduction, "how the lanes' gradients are added up").one_of({"reference"});
+  f.add("reduction", reduction, "how the lanes' gradients are added up").one_of({"reference", "deterministic", "fast"});
   f.add("weights", weights, "one copy a memory domain, or one a virtual device").one_of({"shared", "per_device"});
   f.add("on_end", on_end, "what the end of a stream means; without it, restart with passes, else first")
       .one_of(end_rules());
@@ -44,6 +44,10 @@ void RunSettings::fields(Fields& f) {
       .at_least(1);
   f.add("burn_in", burn_in, "samples after a stream's start that only move its state").unit("samples").at_least(0);
   f.add("accumulate", accumulate, "batches of every lane in one step").unit("rounds").at_least(1);
+  f.add("buffers", buffers,
+        "what the statistics of normalising layers are: each lane's own, or the mean of all lanes after each step; "
+        "such a model needs it")
+      .one_of({"local", "average"});
   f.add("verify_every", verify_every, "compares the copies of the weights; 0: never").unit("steps").at_least(0);
   f.add("stall_s", stall_s, "after so long without progress a source is named").unit("s").at_least(0.1);
   f.group("metrics", "what metrics.jsonl holds",

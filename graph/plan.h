@@ -33,7 +33,7 @@ struct RunSettings {
   std::uint64_t seed = 0;
   std::int64_t threads = 0;             // 0: as many as there are cores
   std::string dtype = "float32";        // float32, float64
-  std::string reduction = "reference";  // reference
+  std::string reduction = "reference";  // reference, deterministic, fast
   std::string weights = "shared";       // shared, per_device
   std::string on_end = "";              // first, restart, mask, error; "": restart when passes is given, else first
   std::string non_finite = "stop";      // stop, skip, allow
@@ -41,6 +41,7 @@ struct RunSettings {
   std::int64_t tbptt = 1;               // samples of a stream in one batch, through which the backward goes
   std::int64_t burn_in = 0;             // samples after a stream's start that weigh 0
   std::int64_t accumulate = 1;          // rounds of a step
+  std::string buffers = "";             // local, average: what a model's buffers are after a step; "": refused
   std::int64_t verify_every = 0;        // steps between comparisons of the memory domains; 0: never
   double stall_s = 30;
   std::int64_t metrics_every = 1;

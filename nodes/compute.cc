@@ -128,7 +128,8 @@ class Compute final : public Node {
   at::Tensor run_afresh(const at::Tensor& x, std::span<const Tag> rows) {
     const std::int64_t steps = x.size(0), streams = x.size(1);
     at::Tensor state = at::zeros({steps * streams, recurrent_.size()}, x.options());
-    const at::Tensor all = replicas_.model(lane_).forward(x.flatten(0, 1).unsqueeze(0), state, {dropout_, rows});
+    const at::Tensor all =
+        replicas_.model(lane_).forward(x.flatten(0, 1).unsqueeze(0), state, {dropout_, rows, !evaluating_});
     return all.squeeze(0).unflatten(0, {steps, streams});
   }
 
@@ -163,9 +164,9 @@ class Compute final : public Node {
       while (next < steps && alike(next)) ++next;
       if (any_fresh) state = state.masked_fill(fresh, 0);
       const at::Tensor before = state;
-      predictions.push_back(
-          replicas_.model(lane_).forward(x.narrow(0, first, next - first), state,
-                                         {dropout_, rows.subspan(first * streams, (next - first) * streams)}));
+      predictions.push_back(replicas_.model(lane_).forward(
+          x.narrow(0, first, next - first), state,
+          {dropout_, rows.subspan(first * streams, (next - first) * streams), !evaluating_}));
       if (any_filler) state = at::where(filler, before, state);
     }
     recurrent_.scatter(rows.last(streams), state);
@@ -242,6 +243,24 @@ class Compute final : public Node {
   std::vector<double> losses_;
 };
 
+// Batch statistics over a lane's few rows are noise: who wants them says so.
+void check_buffers(InferContext& context, const PlanModel& model, const Signature& batch) {
+  const RunSettings& run = context.plan.run;
+  const auto rows = static_cast<std::int64_t>(batch.streams.size()) * run.tbptt;
+  if (rows < 2) {
+    context.problem(
+        fmt::format("model \"{}\" normalises over the rows of a batch, and there is one; give the lane more "
+                    "streams, or normalise each row (norm \"layer\")",
+                    model.name));
+  } else if (run.buffers.empty()) {
+    context.problem(
+        fmt::format("model \"{}\" keeps statistics of batches of {} rows, which are noise; if that is meant, "
+                    "say whose: run.buffers \"local\" (each lane its own) or \"average\" (of all lanes, "
+                    "after each step); norm \"layer\" needs none",
+                    model.name, rows));
+  }
+}
+
 // Works out the model for this lane's batches: parameters, bytes a lane.
 void infer(InferContext& context) {
   const auto params = context.params<Compute::Params>();
@@ -272,6 +291,7 @@ void infer(InferContext& context) {
       throw Error(Exit::kPipeline,
                   fmt::format("{} parameters are more than any memory holds", made->parameter_count()));
     }
+    if (!made->buffers().empty()) check_buffers(context, *model, batch);
     const BucketLayout layout(made->parameters(), static_cast<int>(context.plan.with_role(Role::kSource).size()),
                               static_cast<int>(context.plan.with_role(Role::kCompute).size()),
                               context.plan.run.dtype == "float64" ? at::kDouble : at::kFloat);

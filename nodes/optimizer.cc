@@ -2,7 +2,8 @@
 //
 //   finite vote -> optimizer -> schedule -> record -> new weights
 //
-// A step is applied by every domain or by none. What is not applied leaves no trace in the streams' recurrent state.
+// A step is applied by every domain or by none. What is not applied leaves no trace in the streams' recurrent state
+// and the lanes' buffers.
 //
 //   a stream has ended       the step does not count, and the run ends
 //   not finite               run.non_finite: stop, an error that says where; skip, the step is dropped; allow, it is
@@ -44,7 +45,7 @@ class Optimizer final : public Node {
     stop_ = stop_ || reduced.stop;
     for (const Gradient& g : reduced.gradients) rows_.insert(rows_.end(), g.rows.begin(), g.rows.end());
     if (reduced.cut || reduced.all_ended) {
-      recurrent_.roll_back(rows_);
+      roll_back();
       control_.not_applied(reduced, rows_);
       return firing.finish();
     }
@@ -57,7 +58,7 @@ class Optimizer final : public Node {
     if (finite || plan_.run.non_finite == "allow") {
       next = apply(firing, reduced, norm);
     } else if (plan_.run.non_finite == "skip") {
-      recurrent_.roll_back(rows_);
+      roll_back();
       next = control_.skipped(blame(reduced) + "\n  the step was skipped", rows_, stop_);
     } else {
       throw Error(Exit::kNonFinite,
@@ -80,11 +81,17 @@ class Optimizer final : public Node {
   }
 
  private:
+  void roll_back() {
+    recurrent_.roll_back(rows_);
+    replicas_.buffers().roll_back();
+  }
+
   RunControl::Next apply(Firing& firing, const Reduced& reduced, double norm) {
     auto record = std::make_shared<StepRecord>();
     record->lr = params_.schedule.rate(params_.lr, step_, plan_.run.steps);
     if (reduced.n > 0) optimizers_.step(record->lr);
     recurrent_.commit();
+    replicas_.buffers().commit();
     ++step_;
     if (plan_.run.verify_every > 0 && step_ % static_cast<std::uint64_t>(plan_.run.verify_every) == 0)
       replicas_.verify();

@@ -28,7 +28,7 @@ class Trained {
     load_normalization(normalization_, manifest.at("normalization"));
     means_.restore(manifest.at("target_means"));
     replicas_ = make_replicas(plans.train, streams_);
-    load_weights(*replicas_, checkpoint.weights, "the checkpoint");
+    load_model(*replicas_, checkpoint);
     directory_.step.store(checkpoint.step);
     seed_.seed = plans.train.run.seed;
     services_.add(rules_);

@@ -14,11 +14,15 @@ std::int64_t Model::parameter_count() const {
   return count;
 }
 
-void Model::bind(std::vector<at::Tensor> leaves) {
-  bool fits = leaves.size() == parameters_.size();
-  for (std::size_t i = 0; fits && i < leaves.size(); ++i) fits = leaves[i].sizes() == parameters_[i].shape;
-  if (!fits) throw Error(Exit::kInternal, "a model was bound to tensors that are not its parameters");
+void Model::bind(std::vector<at::Tensor> leaves, std::vector<at::Tensor> buffers) {
+  const auto fit = [](const std::vector<at::Tensor>& tensors, const auto& specs) {
+    return std::ranges::equal(tensors, specs, [](const at::Tensor& t, const auto& s) { return t.sizes() == s.shape; });
+  };
+  if (!fit(leaves, parameters_) || !fit(buffers, buffer_specs_)) {
+    throw Error(Exit::kInternal, "a model was bound to tensors that are not its parameters and buffers");
+  }
   leaves_ = std::move(leaves);
+  buffers_ = std::move(buffers);
 }
 
 namespace {

@@ -1,7 +1,7 @@
 // A Model is the function between a batch and its prediction, over parameters that it does not own.
 //
 // A lane has a Model of its own, bound to the lane's leaf tensors (runtime/replica.h). Row i of a prediction depends on
-// row i of the input and of the state alone.
+// row i of the input and of the state alone, but in the training of a model with buffers, which looks at all rows.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,17 +23,26 @@ namespace lanewise {
 class Dropout;
 
 // One parameter: its state-dict name as PyTorch would name it, its shape, and its initial values, uniform in
-// [-bound, bound] as PyTorch's own layers have them.
+// [mean - bound, mean + bound] as PyTorch's own layers have them.
 struct ParameterSpec {
   std::string name;
   Shape shape;
-  double bound = 0;
+  double bound = 0, mean = 0;
+};
+
+// A module buffer: what a layer keeps beside its parameters, which no gradient reaches. Of the weights' dtype.
+struct BufferSpec {
+  std::string name;
+  Shape shape;
+  double initial = 0;
+  std::size_t after = 0;  // so many parameters come before it in the state dict
 };
 
 // What a forward goes by besides x and state.
 struct Pass {
   const Dropout* dropout = nullptr;  // nullptr: no dropout, as in an evaluation
-  std::span<const Tag> rows;         // of x: k * n, time-major; may be empty where `dropout` is null
+  std::span<const Tag> rows;         // of x: k * n, time-major; may be empty where nothing below needs them
+  bool training = false;             // layers with buffers go by these rows, fillers aside, and bring them up to date
 };
 
 class Model {
@@ -42,9 +51,10 @@ class Model {
 
   const std::vector<ParameterSpec>& parameters() const { return parameters_; }
   std::int64_t parameter_count() const;
+  const std::vector<BufferSpec>& buffers() const { return buffer_specs_; }
 
-  // The tensors to compute with, in the order and shapes of parameters(). Kept by reference count.
-  void bind(std::vector<at::Tensor> leaves);
+  // The tensors to compute with, in the order and shapes of parameters() and buffers(). Kept by reference count.
+  void bind(std::vector<at::Tensor> leaves, std::vector<at::Tensor> buffers = {});
 
   // Values of recurrent state that a stream has; 0: what comes depends on no earlier sample, and `state` is not looked
   // at.
@@ -57,7 +67,8 @@ class Model {
 
  protected:
   std::vector<ParameterSpec> parameters_;
-  std::vector<at::Tensor> leaves_;
+  std::vector<BufferSpec> buffer_specs_;
+  std::vector<at::Tensor> leaves_, buffers_;
 };
 
 // `input` is the shape of a sample's x, `output` that of the prediction for it.

@@ -26,9 +26,9 @@ at::Tensor part(const at::Tensor& flat, const BucketLayout& layout, const Parame
 }
 
 // Drawn in double, element by element in row order, and rounded to the dtype; the same whatever the number of lanes.
-void fill_uniform(at::Tensor parameter, Random random, double bound) {
+void fill_uniform(at::Tensor parameter, Random random, const ParameterSpec& spec) {
   std::vector<double> values(parameter.numel());
-  for (double& value : values) value = random.uniform(-bound, bound);
+  for (double& value : values) value = spec.mean + random.uniform(-spec.bound, spec.bound);
   parameter.copy_(at::from_blob(values.data(), parameter.sizes(), at::kDouble));
 }
 
@@ -52,7 +52,8 @@ Replicas::Replicas(const std::function<std::unique_ptr<Model>()>& make_model, co
         return lanes;
       }()),
       layout_(specs(), options.streams, options.lanes, options.dtype),
-      domains_(options.per_device ? options.lanes : 1) {
+      domains_(options.per_device ? options.lanes : 1),
+      buffers_(lanes_.front().model->buffers(), options.lanes, options.dtype, options.average_buffers) {
   const at::TensorOptions flat = at::TensorOptions().dtype(options.dtype);
   for (Domain& domain : domains_) {
     domain.weights = at::zeros({layout_.parameters}, flat);
@@ -61,7 +62,7 @@ Replicas::Replicas(const std::function<std::unique_ptr<Model>()>& make_model, co
   for (std::size_t i = 0; i < specs().size(); ++i) {
     const ParameterSpec& spec = specs()[i];
     fill_uniform(part(domains_[0].weights, layout_, spec, i),
-                 Random(options.seed, "init", fmt::format("{}.{}", model_name, spec.name)), spec.bound);
+                 Random(options.seed, "init", fmt::format("{}.{}", model_name, spec.name)), spec);
   }
   for (std::size_t d = 1; d < domains_.size(); ++d) domains_[d].weights.copy_(domains_[0].weights);
 
@@ -75,17 +76,16 @@ Replicas::Replicas(const std::function<std::unique_ptr<Model>()>& make_model, co
       leaf.mutable_grad() = part(lane.bucket, layout_, specs()[i], i);
       lane.leaves.push_back(std::move(leaf));
     }
-    lane.model->bind(lane.leaves);
+    lane.model->bind(lane.leaves, buffers_.of(static_cast<int>(l)));
   }
 }
 
 void Replicas::mark_changed(int domain) { domains_[domain].weights.unsafeGetTensorImpl()->bump_version(); }
 
 void Replicas::verify() const {
-  for (std::size_t d = 1; d < domains_.size(); ++d) {
+  for (int d = 1; d < domain_count(); ++d) {
     for (std::size_t i = 0; i < specs().size(); ++i) {
-      const at::Tensor first = part(domains_[0].weights, layout_, specs()[i], i);
-      const at::Tensor other = part(domains_[d].weights, layout_, specs()[i], i);
+      const at::Tensor first = parameter(static_cast<int>(i)), other = parameter(static_cast<int>(i), d);
       if (std::memcmp(first.const_data_ptr(), other.const_data_ptr(), first.nbytes()) == 0) continue;
       throw Error(Exit::kDevice,
                   fmt::format("the copies of the weights have come apart: {} of memory domain {} differs from that "
@@ -95,13 +95,30 @@ void Replicas::verify() const {
   }
 }
 
-at::Tensor Replicas::parameter(int i) const { return part(domains_[0].weights, layout_, specs()[i], i); }
+at::Tensor Replicas::parameter(int i, int domain) const {
+  return part(domains_[domain].weights, layout_, specs()[i], i);
+}
+
+std::vector<NamedTensor> Replicas::state_dict(int domain) const {
+  std::vector<NamedTensor> tensors;
+  std::size_t buffer = 0;
+  const auto add_buffers = [&](std::size_t after) {
+    for (; buffer < buffers_.specs().size() && buffers_.specs()[buffer].after == after; ++buffer) {
+      tensors.push_back({buffers_.specs()[buffer].name, buffers_.mean(buffer)});
+    }
+  };
+  for (std::size_t i = 0; i < specs().size(); ++i) {
+    add_buffers(i);
+    tensors.push_back({specs()[i].name, parameter(static_cast<int>(i), domain)});
+  }
+  add_buffers(specs().size());
+  return tensors;
+}
 
 std::string Replicas::weights_sha256(int domain) const {
   std::string bytes;
-  for (std::size_t i = 0; i < specs().size(); ++i) {
-    const at::Tensor parameter = part(domains_[domain].weights, layout_, specs()[i], i);
-    bytes.append(static_cast<const char*>(parameter.const_data_ptr()), parameter.nbytes());
+  for (const NamedTensor& named : state_dict(domain)) {
+    bytes.append(static_cast<const char*>(named.tensor.const_data_ptr()), named.tensor.nbytes());
   }
   return sha256_hex(bytes);
 }

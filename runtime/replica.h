@@ -4,6 +4,7 @@
 //   domain:  flat weights  [ p0 | p1 | … ]            each parameter on a 64-byte boundary
 //   lane:    leaves        narrow(flat).detach()      share the storage, one set a lane
 //            bucket        [ ∇p0 | ∇p1 | … | tail ]   leaves' .grad are views of it
+//            buffers       [ b0 | b1 | … ]            its own, in every memory domain (runtime/lane_buffers.h)
 //
 // The tail carries, per stream, Σ w·r and Σ w, and per lane the flags of enum Flag. Each entry is written by the lane
 // that owns it and is zero in every other lane's bucket, so that the sum over lanes is a gather (DESIGN: training step,
@@ -22,7 +23,9 @@
 #include <string>
 #include <vector>
 
+#include "runtime/lane_buffers.h"
 #include "runtime/model.h"
+#include "runtime/safetensors.h"
 
 namespace lanewise {
 
@@ -49,7 +52,8 @@ struct ReplicaOptions {
   at::ScalarType dtype = at::kFloat;
   bool per_device = false;
   int lanes = 1, streams = 1;
-  std::uint64_t seed = 0;  // of the initial weights
+  std::uint64_t seed = 0;        // of the initial weights
+  bool average_buffers = false;  // after each step, over the lanes
 };
 
 class Replicas {
@@ -67,6 +71,8 @@ class Replicas {
   Model& model(int lane) { return *lanes_[lane].model; }
   at::Tensor& bucket(int lane) { return lanes_[lane].bucket; }
   std::span<const at::Tensor> leaves(int lane) const { return lanes_[lane].leaves; }
+  LaneBuffers& buffers() { return buffers_; }
+  const LaneBuffers& buffers() const { return buffers_; }
 
   // A domain's flat weights (padded), and where the reduction puts the gradient for it (a whole bucket, tail included).
   at::Tensor& weights(int domain) { return domains_[domain].weights; }
@@ -80,9 +86,11 @@ class Replicas {
   // that is not.
   void verify() const;
 
-  // Parameter i of domain 0, a view.
-  at::Tensor parameter(int i) const;
-  // SHA-256 over the parameters' raw bytes in state-dict order, hex, of a domain.
+  // Parameter i of a domain, a view.
+  at::Tensor parameter(int i, int domain = 0) const;
+  // A domain's parameters, views, and the lanes' mean of each buffer, in the order and with the names of a state dict.
+  std::vector<NamedTensor> state_dict(int domain = 0) const;
+  // SHA-256 over the raw bytes of state_dict(), hex.
   std::string weights_sha256(int domain = 0) const;
 
  private:
@@ -97,6 +105,7 @@ class Replicas {
   std::vector<Lane> lanes_;
   BucketLayout layout_;
   std::vector<Domain> domains_;
+  LaneBuffers buffers_;
 };
 
 }  // namespace lanewise

@@ -48,7 +48,8 @@ std::unique_ptr<Replicas> make_replicas(const Plan& train, const StreamTable& st
                                                 .per_device = train.run.weights == "per_device",
                                                 .lanes = static_cast<int>(lanes.size()),
                                                 .streams = streams.size(),
-                                                .seed = train.run.seed});
+                                                .seed = train.run.seed,
+                                                .average_buffers = train.run.buffers == "average"});
   if (const auto init = model.params.find("init");
       init != model.params.end() && init->is_string() && !init->get<std::string>().empty()) {
     const auto path = init->get<std::string>();

@@ -7,6 +7,7 @@ namespace lanewise {
 namespace {
 
 constexpr const char* kRecurrent = "recurrent";
+constexpr const char* kBuffers = "buffers";
 constexpr const char* kOptimizer = "optimizer.";
 
 // Nodes that stand behind the lanes: their state belongs to the step, while the nodes before run ahead of it.
@@ -35,16 +36,8 @@ void refuse_another_optimizer(const TrainingParts& parts, const Checkpoint& chec
 
 }  // namespace
 
-std::vector<NamedTensor> state_dict(const Replicas& replicas) {
-  std::vector<NamedTensor> tensors;
-  for (std::size_t i = 0; i < replicas.specs().size(); ++i) {
-    tensors.push_back({replicas.specs()[i].name, replicas.parameter(static_cast<int>(i))});
-  }
-  return tensors;
-}
-
 void load_weights(Replicas& replicas, const std::vector<NamedTensor>& weights, const std::string& from) {
-  std::vector<NamedTensor> own = state_dict(replicas);
+  std::vector<NamedTensor> own = replicas.state_dict();
   for (NamedTensor& parameter : own) {
     const at::Tensor* const saved = find(weights, parameter.name);
     const auto shape = [](const at::Tensor& t) { return to_string(Shape(t.sizes().vec())); };
@@ -58,11 +51,23 @@ void load_weights(Replicas& replicas, const std::vector<NamedTensor>& weights, c
     parameter.tensor.copy_(*saved);
   }
   for (const NamedTensor& saved : weights) {
-    if (find(own, saved.name) == nullptr) {
+    // PyTorch counts the batches that a normalisation has seen, of which nothing here depends.
+    if (find(own, saved.name) == nullptr && !saved.name.ends_with("num_batches_tracked")) {
       throw Error(Exit::kCheckpoint, fmt::format("{} holds \"{}\", which this model does not have", from, saved.name));
     }
   }
+  for (std::size_t i = 0; i < replicas.buffers().specs().size(); ++i) {
+    replicas.buffers().set(i, *find(weights, replicas.buffers().specs()[i].name));
+  }
   for (int d = 1; d < replicas.domain_count(); ++d) replicas.weights(d).copy_(replicas.weights(0));
+}
+
+void load_model(Replicas& replicas, const Checkpoint& checkpoint) {
+  load_weights(replicas, checkpoint.weights, "the checkpoint");
+  if (replicas.buffers().specs().empty()) return;
+  const at::Tensor* const saved = find(checkpoint.state, kBuffers);
+  if (saved == nullptr) throw Error(Exit::kCheckpoint, "the checkpoint holds no buffers, which this model has");
+  replicas.buffers().restore(*saved);
 }
 
 nlohmann::ordered_json save_normalization(const Normalization& normalization) {
@@ -84,11 +89,13 @@ void load_normalization(Normalization& normalization, const nlohmann::json& save
 
 Checkpoint take_snapshot(const TrainingParts& parts, const Flow& flow, std::uint64_t step) {
   Checkpoint checkpoint{
-      .step = step, .manifest = nlohmann::ordered_json::object(), .weights = state_dict(parts.replicas), .state = {}};
+      .step = step, .manifest = nlohmann::ordered_json::object(), .weights = parts.replicas.state_dict(), .state = {}};
   for (NamedTensor& t : checkpoint.weights) t.tensor = t.tensor.clone();
   for (const NamedTensor& t : parts.optimizers.state())
     checkpoint.state.push_back({kOptimizer + t.name, t.tensor.clone()});
   if (parts.recurrent.size() > 0) checkpoint.state.push_back({kRecurrent, parts.recurrent.rows().clone()});
+  if (!parts.replicas.buffers().specs().empty())
+    checkpoint.state.push_back({kBuffers, parts.replicas.buffers().values().clone()});
 
   nlohmann::ordered_json& manifest = checkpoint.manifest;
   manifest["digest"] = parts.plan.digest;
@@ -107,7 +114,7 @@ Checkpoint take_snapshot(const TrainingParts& parts, const Flow& flow, std::uint
 }
 
 void restore_parts(const TrainingParts& parts, const Checkpoint& checkpoint) {
-  load_weights(parts.replicas, checkpoint.weights, "the checkpoint");
+  load_model(parts.replicas, checkpoint);
   parts.optimizers.restore([&](const std::string& name) { return find(checkpoint.state, kOptimizer + name); });
   refuse_another_optimizer(parts, checkpoint);
   const nlohmann::json manifest = checkpoint.manifest;
@@ -130,7 +137,8 @@ void restore_nodes(const TrainingParts& parts, const Checkpoint& checkpoint,
     const PlanNode& node = parts.plan.nodes[i];
     if (const auto it = saved.find(node.id); it != saved.end() && belongs_to_step(node)) nodes[i]->restore(*it);
   }
-  // Nodes that learn have put in what they knew at their record; an evaluation that comes first goes by what was known then.
+  // Nodes that learn have put in what they knew at their record; an evaluation that comes first goes by what was known
+  // then.
   load_normalization(parts.normalization, checkpoint.manifest.at("normalization"));
 }
 

@@ -37,10 +37,10 @@ void restore_parts(const TrainingParts& parts, const Checkpoint& checkpoint);
 // Puts the state of new nodes back, which the flow is then to be made of.
 void restore_nodes(const TrainingParts& parts, const Checkpoint& checkpoint, std::vector<std::unique_ptr<Node>>& nodes);
 
-// The weights alone, into every memory domain. Throws as above.
+// A state dict, into every memory domain, the buffers into every lane. Throws as above.
 void load_weights(Replicas& replicas, const std::vector<NamedTensor>& weights, const std::string& from);
-// The state dict: views of the first domain's weights.
-std::vector<NamedTensor> state_dict(const Replicas& replicas);
+// The model of a checkpoint: its state dict, and the buffers that its lanes had. Throws as above.
+void load_model(Replicas& replicas, const Checkpoint& checkpoint);
 
 nlohmann::ordered_json save_normalization(const Normalization& normalization);
 void load_normalization(Normalization& normalization, const nlohmann::json& saved);

@@ -288,7 +288,7 @@ class Trainer::Impl final : public RunControl {
   void finish() {
     if (writer_ != nullptr) writer_->wait();
     if (!options_.directory.empty())
-      write_safetensors(options_.directory + "/weights.safetensors", state_dict(*replicas_));
+      write_safetensors(options_.directory + "/weights.safetensors", replicas_->state_dict());
     directory_->close();
   }
 

@@ -89,7 +89,7 @@ TEST_CASE("checkpoint: any flipped bit of any file is noticed, the file named, t
   std::map<std::string, std::string> files;
   std::size_t bytes = 0;
   for (const char* name : kCheckpointFiles) bytes += (files[name] = read_text(run.newest + "/" + name)).size();
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < 10000; ++i) {
     std::size_t at = random() % bytes;  // every byte of the checkpoint is as likely
     auto file = files.begin();
     for (; at >= file->second.size(); ++file) at -= file->second.size();

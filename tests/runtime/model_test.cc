@@ -112,8 +112,8 @@ TEST_CASE("model: bind refuses tensors of other shapes") {
   const auto model = make("linear", json::object(), {3}, {1});
   CHECK(error_of([&] {
           model->bind({at::zeros({1, 3})});
-        }) == "70: a model was bound to tensors that are not its parameters");
+        }) == "70: a model was bound to tensors that are not its parameters and buffers");
   CHECK(error_of([&] {
           model->bind({at::zeros({3, 1}), at::zeros({1})});
-        }) == "70: a model was bound to tensors that are not its parameters");
+        }) == "70: a model was bound to tensors that are not its parameters and buffers");
 }

@@ -4,9 +4,11 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 BUILD = "build/release"
@@ -53,7 +55,49 @@ def memory():
     ]
 
 
-GROUPS = {"graph": graph, "memory": memory}
+def checkpoint():
+    """Steps of a training with 400 MB of state (weights and AdamW's two moments), while it saves back to back and while it
+    saves nothing. A save waits for the one before; a step that has to is one of the longest."""
+    node = lambda id, type, repeat=None, **more: {"id": id, "type": type, **({"repeat": repeat} if repeat else {}), **more}
+    pipeline = {
+        "name": "big", "models": {"net": {"type": "mlp", "hidden": [4096, 4096, 4096]}},
+        "nodes": [
+            node("gen", "ar1", 4, params={"features": 8}),
+            node("pair", "pair", 2, **{"in": [{"from": "gen", "take": 2}]}),
+            node("lane", "compute", 2, device="cpu:*", params={"model": "net"},
+                 **{"in": [{"from": "pair", "take": 1}, {"from": "opt", "initial": 1}]}),
+            node("reduce", "allreduce", **{"in": [{"from": "lane"}]}),
+            node("opt", "optimizer", params={"name": "adamw"}, **{"in": [{"from": "reduce"}]})],
+        "run": {"steps": 40}}
+
+    def steps(folder, saving):
+        pipeline["run"]["checkpoint"] = {"every": 4, "keep": 1} if saving else {}
+        with open(f"{folder}/big.json", "w") as f:
+            json.dump(pipeline, f)
+        out = f"{folder}/{'saving' if saving else 'quiet'}"
+        measured([f"{BUILD}/lanewise", "run", f"{folder}/big.json", "--quiet", "--out", out])
+        with open(f"{out}/timings.jsonl") as f:
+            ends = [json.loads(line)["seconds"] for line in f]
+        with open(f"{out}/report.json") as f:
+            saves = json.load(f)["checkpoints"]
+        shutil.rmtree(out)
+        return [1000 * (b - a) for a, b in zip(ends[3:], ends[4:])], saves  # the first steps touch the memory
+
+    rows = {name: [] for name in ("step_ms", "saving_step_ms", "mean_ratio", "longest_ratio", "snapshot_ms", "save_ms")}
+    for _ in range(3):
+        with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+            quiet, _ = steps(folder, False)
+            saving, saves = steps(folder, True)
+        rows["step_ms"] += quiet
+        rows["saving_step_ms"] += saving
+        rows["mean_ratio"].append(statistics.mean(saving) / statistics.mean(quiet))
+        rows["longest_ratio"].append(max(saving) / max(quiet))
+        rows["snapshot_ms"].append(1000 * saves["snapshot_seconds"] / saves["saves"])
+        rows["save_ms"].append(1000 * saves["mean_seconds"])
+    return [row(f"checkpoint.{name}", "ms" if name.endswith("_ms") else "", samples) for name, samples in rows.items()]
+
+
+GROUPS = {"graph": graph, "memory": memory, "checkpoint": checkpoint}
 
 
 def machine():

@@ -1,0 +1,71 @@
+#include "runtime/lane_buffers.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "runtime/values.h"
+
+namespace lanewise {
+namespace {
+
+// [lanes, …] -> […], in the dtype of the values.
+at::Tensor mean_of_lanes(const at::Tensor& values) {
+  at::Tensor sum = at::zeros(values.sizes().slice(1), at::kDouble);
+  for (std::int64_t lane = 0; lane < values.size(0); ++lane) sum += values[lane].to(at::kDouble);
+  return (sum / static_cast<double>(values.size(0))).to(values.scalar_type());
+}
+
+}  // namespace
+
+LaneBuffers::LaneBuffers(std::vector<BufferSpec> specs, int lanes, at::ScalarType dtype, bool average)
+    : specs_(std::move(specs)), average_(average) {
+  std::int64_t size = 0;
+  for (const BufferSpec& spec : specs_) {
+    offsets_.push_back(size);
+    size += element_count(spec.shape);
+  }
+  values_ = at::zeros({lanes, size}, dtype);
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    for (int lane = 0; lane < lanes; ++lane) part(values_[lane], i).fill_(specs_[i].initial);
+  }
+  kept_ = values_.clone();
+}
+
+at::Tensor LaneBuffers::part(const at::Tensor& flat, std::size_t i) const {
+  return flat.narrow(0, offsets_[i], element_count(specs_[i].shape)).view(specs_[i].shape);
+}
+
+std::vector<at::Tensor> LaneBuffers::of(int lane) const {
+  std::vector<at::Tensor> views;
+  for (std::size_t i = 0; i < specs_.size(); ++i) views.push_back(part(values_[lane], i));
+  return views;
+}
+
+at::Tensor LaneBuffers::mean(std::size_t i) const { return part(mean_of_lanes(kept_), i).clone(); }
+
+void LaneBuffers::set(std::size_t i, const at::Tensor& values) {
+  for (std::int64_t lane = 0; lane < values_.size(0); ++lane) part(values_[lane], i).copy_(values);
+  kept_.copy_(values_);
+}
+
+void LaneBuffers::commit() {
+  if (specs_.empty()) return;
+  if (average_) values_.copy_(mean_of_lanes(values_));
+  kept_.copy_(values_);
+}
+
+void LaneBuffers::roll_back() {
+  if (!specs_.empty()) values_.copy_(kept_);
+}
+
+void LaneBuffers::restore(const at::Tensor& values) {
+  if (values.sizes() != kept_.sizes()) {
+    throw Error(Exit::kCheckpoint,
+                fmt::format("the checkpoint's buffers are {} (lanes, values), and here {}",
+                            to_string(Shape(values.sizes().vec())), to_string(Shape(kept_.sizes().vec()))));
+  }
+  values_.copy_(values);
+  kept_.copy_(values);
+}
+
+}  // namespace lanewise
