@@ -6,8 +6,8 @@
 #include "graph/plan.h"
 #include "nodes/node_type.h"
 #include "runtime/communicator.h"
+#include "runtime/lane_table.h"
 #include "runtime/replica.h"
-#include "runtime/services.h"
 
 namespace lanewise {
 namespace {
@@ -22,17 +22,8 @@ class Allreduce final : public Node {
       : accumulate_(context.plan.run.accumulate),
         drops_(context.plan.run.non_finite == "skip"),
         replicas_(context.services.get<Replicas>()),
-        communicator_(context.services.get<Communicator>()) {
-    const StreamTable& table = context.services.get<StreamTable>();
-    for (const int lane : context.plan.with_role(Role::kCompute)) {
-      const PlanNode& node = context.plan.nodes[lane];
-      const PlanEdge& edge = context.plan.edges[node.inputs[0]];
-      std::vector<int>& streams = streams_.emplace_back();
-      for (const std::string& id : context.plan.nodes[edge.from].signatures[edge.from_port].streams) {
-        streams.push_back(table.index(id));
-      }
-    }
-  }
+        communicator_(context.services.get<Communicator>()),
+        lanes_(context.services.get<LaneTable>()) {}
 
   void fire(Firing& firing) override {
     for (Packet& input : firing.inputs()) {
@@ -42,9 +33,10 @@ class Allreduce final : public Node {
     reduced.round = round_;
     for (Packet& input : firing.inputs()) reduced.gradients.push_back(input.take<Gradient>());
     std::ranges::sort(reduced.gradients, {}, &Gradient::lane);
-    for (std::size_t lane = 0; lane < reduced.gradients.size(); ++lane) {
-      const Gradient& g = reduced.gradients[lane];
-      if (g.lane != static_cast<int>(lane) || g.round != round_) {
+    for (std::size_t i = 0; i < reduced.gradients.size(); ++i) {
+      const Gradient& g = reduced.gradients[i];
+      const int lane = lanes_.own().begin + static_cast<int>(i);
+      if (g.lane != lane || g.round != round_) {
         throw Error(Exit::kInternal, fmt::format("round {}: lane {} brought its round {} where lane {} was due", round_,
                                                  g.lane, g.round, lane));
       }
@@ -79,9 +71,9 @@ class Allreduce final : public Node {
     double total = 0;
     reduced.streams.resize(layout.streams);
     reduced.all_ended = true;
-    for (std::size_t lane = 0; lane < streams_.size(); ++lane) {
+    for (int lane = 0; lane < lanes_.size(); ++lane) {
       double sum = 0, weight = 0;
-      for (const int s : streams_[lane]) {
+      for (const int s : lanes_.streams(lane)) {
         const double l = at(layout.loss_at(s)), w = at(layout.weight_at(s));
         reduced.streams[s] = mean(l, w);
         sum += l;
@@ -89,11 +81,11 @@ class Allreduce final : public Node {
       }
       total += sum;
       reduced.lanes.push_back(mean(sum, weight));
-      const auto flag = [&](Flag which) { return at(layout.flag_at(static_cast<int>(lane), which)) != 0; };
+      const auto flag = [&](Flag which) { return at(layout.flag_at(lane, which)) != 0; };
       reduced.all_ended = reduced.all_ended && flag(Flag::kEnded);
       reduced.cut = reduced.cut || flag(Flag::kCut);
       reduced.stop = reduced.stop || flag(Flag::kStop);
-      if (flag(Flag::kNonFinite)) reduced.non_finite.push_back(static_cast<int>(lane));
+      if (flag(Flag::kNonFinite)) reduced.non_finite.push_back(lane);
     }
     reduced.loss = mean(total, reduced.n);
   }
@@ -104,7 +96,7 @@ class Allreduce final : public Node {
   std::uint64_t round_ = 0;        // of the whole training
   Replicas& replicas_;
   Communicator& communicator_;
-  std::vector<std::vector<int>> streams_;  // per lane
+  const LaneTable& lanes_;
 };
 
 // All lanes train one model: the same name, and as many parameters.
@@ -137,9 +129,11 @@ void infer(InferContext& context) {
 }  // namespace
 
 NodeType allreduce() {
-  return node_type<Allreduce>("allreduce", "adds the gradients of all lanes and divides by the rows that count",
-                              Role::kReduce, {{"gradients", "gradient", /*many=*/true}}, {{"reduced", "reduced"}},
-                              infer);
+  NodeType type =
+      node_type<Allreduce>("allreduce", "adds the gradients of all lanes and divides by the rows that count",
+                           Role::kReduce, {{"gradients", "gradient", /*many=*/true}}, {{"reduced", "reduced"}}, infer);
+  type.may_wait = true;  // for other processes
+  return type;
 }
 
 }  // namespace lanewise

@@ -16,6 +16,7 @@
 #include "nodes/node_type.h"
 #include "runtime/dropout.h"
 #include "runtime/finite.h"
+#include "runtime/lane_table.h"
 #include "runtime/loss.h"
 #include "runtime/recurrent_state.h"
 #include "runtime/replica.h"
@@ -69,9 +70,7 @@ class Compute final : public Node {
         carries_(context.plan.run.state == "carry"),
         evaluating_(context.plan.evaluating),
         predicts_(!context.node.outputs[kPrediction].empty()) {
-    const std::vector<int> lanes = context.plan.with_role(Role::kCompute);
-    lane_ = static_cast<int>(std::ranges::find(lanes, static_cast<int>(&context.node - context.plan.nodes.data())) -
-                             lanes.begin());
+    lane_ = context.services.get<LaneTable>().index(context.node.id);
   }
 
   void fire(Firing& firing) override {
@@ -237,7 +236,7 @@ class Compute final : public Node {
   const Dropout* const dropout_;  // null: evaluating
   const bool carries_;
   const bool evaluating_, predicts_;
-  int lane_ = 0;
+  int lane_ = 0;                        // of all processes' lanes
   Weights weights_;                     // the newest token
   at::Tensor prediction_, row_losses_;  // of the firing in progress; row_losses_ of the rows that count
   std::vector<double> losses_;

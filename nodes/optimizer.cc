@@ -12,11 +12,14 @@
 
 #include "graph/plan.h"
 #include "nodes/node_type.h"
+#include "runtime/communicator.h"
 #include "runtime/finite.h"
+#include "runtime/lane_table.h"
 #include "runtime/optimizer_ops.h"
 #include "runtime/recurrent_state.h"
 #include "runtime/replica.h"
 #include "runtime/services.h"
+#include "runtime/world.h"
 
 namespace lanewise {
 namespace {
@@ -31,6 +34,9 @@ class Optimizer final : public Node {
       : params_(params),
         plan_(context.plan),
         streams_(context.services.get<StreamTable>()),
+        lanes_(context.services.get<LaneTable>()),
+        world_(context.services.get<World>()),
+        communicator_(context.services.get<Communicator>()),
         replicas_(context.services.get<Replicas>()),
         optimizers_(context.services.get<Optimizers>()),
         recurrent_(context.services.get<RecurrentState>()),
@@ -91,10 +97,10 @@ class Optimizer final : public Node {
     record->lr = params_.schedule.rate(params_.lr, step_, plan_.run.steps);
     if (reduced.n > 0) optimizers_.step(record->lr);
     recurrent_.commit();
-    replicas_.buffers().commit();
+    replicas_.buffers().commit([this](const at::Tensor& rows) { return world_.gather_rows(rows); });
     ++step_;
     if (plan_.run.verify_every > 0 && step_ % static_cast<std::uint64_t>(plan_.run.verify_every) == 0)
-      replicas_.verify();
+      communicator_.verify(replicas_);
     record->step = step_;
     record->loss = reduced.loss;
     record->lanes = reduced.lanes;
@@ -109,25 +115,30 @@ class Optimizer final : public Node {
   // A NaN has a sign, which means nothing.
   static std::string number(double value) { return std::isnan(value) ? "nan" : fmt::format("{}", value); }
 
+  // Each process knows the samples of its own lanes.
   std::string blame(const Reduced& reduced) const {
     std::string text = fmt::format("step {}: the loss or the gradient is not finite", step_ + 1);
     if (reduced.non_finite.empty()) text += " once the lanes are added up, though it is in each of them";
-    const std::vector<int> lanes = plan_.with_role(Role::kCompute);
+    std::string own;
     for (const int lane : reduced.non_finite) {
-      const PlanNode& node = plan_.nodes[lanes[lane]];
-      text += fmt::format("\n  {} ({}): loss {}", node.id, node.device,
-                          reduced.lanes[lane] ? number(*reduced.lanes[lane]) : "none");
-      for (const Tag& row : reduced.gradients[lane].rows) {
-        text += fmt::format("; stream {}, run {}, seq {}", streams_.name(row.stream), row.run, row.seq);
-        if (const auto& loss = reduced.streams[row.stream]) text += ", loss " + number(*loss);
+      if (!lanes_.own().holds(lane)) continue;
+      own += fmt::format("\n  {}: loss {}", lanes_.text(lane),
+                         reduced.lanes[lane] ? number(*reduced.lanes[lane]) : "none");
+      for (const Tag& row : reduced.gradients[lane - lanes_.own().begin].rows) {
+        own += fmt::format("; stream {}, run {}, seq {}", streams_.name(row.stream), row.run, row.seq);
+        if (const auto& loss = reduced.streams[row.stream]) own += ", loss " + number(*loss);
       }
     }
+    for (const std::string& lines : world_.gather(own)) text += lines;
     return text;
   }
 
   const Params params_;
   const Plan& plan_;
   const StreamTable& streams_;
+  const LaneTable& lanes_;
+  World& world_;
+  Communicator& communicator_;
   Replicas& replicas_;
   Optimizers& optimizers_;
   RecurrentState& recurrent_;

@@ -23,11 +23,15 @@ class Communicator {
   // sum of all row weights in the tails; of the tail: Σ_rounds Σ_d. The result is written to each domain's `reduced`,
   // the parameter part only in the step's last round. N = 0: the parameter part is zero. In `reference`, lanes are
   // added in lane order in double and rounds in their order in double, multiplied by 1/N in double, and rounded once,
-  // so the bits depend neither on threads nor on the placement of lanes. Returns N so far.
+  // so the bits depend neither on threads nor on the placement of lanes; `deterministic` and `fast` add
+  // what each process's lanes add up to, as the library does. Returns N so far.
   virtual double reduce(Replicas& replicas, RoundOfStep round = {}) = 0;
+
+  // Compares all copies of the weights, here and in other processes. Throws Error(kDevice) saying which differ.
+  virtual void verify(const Replicas& replicas) { replicas.verify(); }
 };
 
-// All lanes in this process.
+// All lanes in this process: every reduction is `reference`.
 std::unique_ptr<Communicator> make_local_communicator();
 
 }  // namespace lanewise

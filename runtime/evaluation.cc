@@ -16,7 +16,7 @@ void run_evaluation(const Plan& plan, const Services& training, PredictionSink& 
   RandomSeed seed{training.get<RandomSeed>().seed, "evaluate"};
   const StreamTable& streams = training.get<StreamTable>();
   Units units(plan, streams, training.get<Normalization>());
-  RecurrentState recurrent(streams.size(), training.get<Replicas>().model(0).state_size(), rules.dtype);
+  RecurrentState recurrent(streams.size(), training.get<Replicas>().any_model().state_size(), rules.dtype);
   Services services = training;
   services.add(rules);
   services.add(seed);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "runtime/evaluation.h"
+#include "runtime/lane_table.h"
 #include "runtime/prediction_csv.h"
 #include "runtime/random.h"
 #include "runtime/run_directory.h"
@@ -20,6 +21,7 @@ class Trained {
       : plan_(*plans.evaluate),
         options_(options),
         streams_(plans.train),
+        lanes_(plans.train, streams_),
         means_(streams_.size()),
         rules_(source_rules(plans.train)),
         directory_("", [](const std::string&) {}) {
@@ -27,13 +29,14 @@ class Trained {
     const nlohmann::json manifest = checkpoint.manifest;
     load_normalization(normalization_, manifest.at("normalization"));
     means_.restore(manifest.at("target_means"));
-    replicas_ = make_replicas(plans.train, streams_);
+    replicas_ = make_replicas(plans.train, streams_, lanes_.own());
     load_model(*replicas_, checkpoint);
     directory_.step.store(checkpoint.step);
     seed_.seed = plans.train.run.seed;
     services_.add(rules_);
     services_.add(seed_);
     services_.add(streams_);
+    services_.add(lanes_);
     services_.add(normalization_);
     services_.add(means_);
     services_.add(*replicas_);
@@ -57,6 +60,7 @@ class Trained {
   const Plan& plan_;
   const InferenceOptions& options_;
   StreamTable streams_;
+  LaneTable lanes_;
   Normalization normalization_;
   TargetMeans means_;
   SourceRules rules_;

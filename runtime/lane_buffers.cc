@@ -17,8 +17,8 @@ at::Tensor mean_of_lanes(const at::Tensor& values) {
 
 }  // namespace
 
-LaneBuffers::LaneBuffers(std::vector<BufferSpec> specs, int lanes, at::ScalarType dtype, bool average)
-    : specs_(std::move(specs)), average_(average) {
+LaneBuffers::LaneBuffers(std::vector<BufferSpec> specs, int lanes, LaneRange own, at::ScalarType dtype, bool average)
+    : specs_(std::move(specs)), own_(own), average_(average) {
   std::int64_t size = 0;
   for (const BufferSpec& spec : specs_) {
     offsets_.push_back(size);
@@ -48,10 +48,14 @@ void LaneBuffers::set(std::size_t i, const at::Tensor& values) {
   kept_.copy_(values_);
 }
 
-void LaneBuffers::commit() {
+void LaneBuffers::commit(const Gather& gather) {
   if (specs_.empty()) return;
-  if (average_) values_.copy_(mean_of_lanes(values_));
+  if (average_) values_.copy_(mean_of_lanes(gather(values_.narrow(0, own_.begin, own_.count()))));
   kept_.copy_(values_);
+}
+
+void LaneBuffers::share(const Gather& gather) {
+  if (!specs_.empty()) kept_.copy_(gather(kept_.narrow(0, own_.begin, own_.count())));
 }
 
 void LaneBuffers::roll_back() {

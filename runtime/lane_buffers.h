@@ -1,4 +1,5 @@
-// LaneBuffers are the module buffers of all lanes: each lane's own, or their mean after each step.
+// LaneBuffers are the module buffers of all lanes: each lane's own, or their mean after each step. Those of other
+// processes' lanes are as share() has last seen them.
 //
 // A lane's forward changes its own views. What has changed since the last commit() is undone by roll_back(), so that a
 // step that is not applied leaves no trace. Several lanes' threads may change their own views at once; everything else
@@ -7,16 +8,21 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <vector>
 
+#include "graph/cut.h"
 #include "runtime/model.h"
 
 namespace lanewise {
 
 class LaneBuffers {
  public:
-  // `average`: commit() gives every lane the mean of all.
-  LaneBuffers(std::vector<BufferSpec> specs, int lanes, at::ScalarType dtype, bool average);
+  // Takes the rows of this process's lanes, gives those of all.
+  using Gather = std::function<at::Tensor(const at::Tensor&)>;
+
+  // `lanes`: of all processes. `average`: commit() gives every lane the mean of all.
+  LaneBuffers(std::vector<BufferSpec> specs, int lanes, LaneRange own, at::ScalarType dtype, bool average);
 
   const std::vector<BufferSpec>& specs() const { return specs_; }
   // A lane's buffers, views in the order of specs().
@@ -26,8 +32,10 @@ class LaneBuffers {
   // Gives every lane these values of buffer i.
   void set(std::size_t i, const at::Tensor& values);
 
-  void commit();
+  void commit(const Gather& gather);
   void roll_back();
+  // Brings the rows of other processes' lanes up to date, as of the last commit.
+  void share(const Gather& gather);
 
   // Everything, for a checkpoint: [lanes, values], as of the last commit.
   const at::Tensor& values() const { return kept_; }
@@ -39,6 +47,7 @@ class LaneBuffers {
 
   const std::vector<BufferSpec> specs_;
   std::vector<std::int64_t> offsets_;  // of each buffer in a lane's row
+  const LaneRange own_;
   const bool average_;
   at::Tensor values_, kept_;  // [lanes, values]
 };

@@ -40,6 +40,8 @@ class Ledger {
   // Throws Error(kInternal) naming the stream whose account does not balance. Requires close().
   void check(const StreamTable& streams) const;
   const StreamAccount& account(int stream) const { return accounts_[stream]; }
+  // What another process has counted.
+  void set(int stream, const StreamAccount& account) { accounts_[stream] = account; }
 
  private:
   std::vector<StreamAccount> accounts_;

@@ -46,14 +46,15 @@ BucketLayout::BucketLayout(const std::vector<ParameterSpec>& specs, int stream_c
 
 Replicas::Replicas(const std::function<std::unique_ptr<Model>()>& make_model, const std::string& model_name,
                    ReplicaOptions options)
-    : lanes_([&] {
-        std::vector<Lane> lanes(options.lanes);
+    : own_(options.own.value_or(LaneRange{0, options.lanes})),
+      lanes_([&] {
+        std::vector<Lane> lanes(own_.count());
         for (Lane& lane : lanes) lane.model = make_model();
         return lanes;
       }()),
       layout_(specs(), options.streams, options.lanes, options.dtype),
-      domains_(options.per_device ? options.lanes : 1),
-      buffers_(lanes_.front().model->buffers(), options.lanes, options.dtype, options.average_buffers) {
+      domains_(options.per_device ? own_.count() : 1),
+      buffers_(lanes_.front().model->buffers(), options.lanes, own_, options.dtype, options.average_buffers) {
   const at::TensorOptions flat = at::TensorOptions().dtype(options.dtype);
   for (Domain& domain : domains_) {
     domain.weights = at::zeros({layout_.parameters}, flat);
@@ -76,7 +77,7 @@ Replicas::Replicas(const std::function<std::unique_ptr<Model>()>& make_model, co
       leaf.mutable_grad() = part(lane.bucket, layout_, specs()[i], i);
       lane.leaves.push_back(std::move(leaf));
     }
-    lane.model->bind(lane.leaves, buffers_.of(static_cast<int>(l)));
+    lane.model->bind(lane.leaves, buffers_.of(own_.begin + static_cast<int>(l)));
   }
 }
 

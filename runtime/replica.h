@@ -19,10 +19,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "graph/cut.h"
 #include "runtime/lane_buffers.h"
 #include "runtime/model.h"
 #include "runtime/safetensors.h"
@@ -51,26 +53,30 @@ struct BucketLayout {
 struct ReplicaOptions {
   at::ScalarType dtype = at::kFloat;
   bool per_device = false;
-  int lanes = 1, streams = 1;
+  int lanes = 1, streams = 1;    // of all processes
+  std::optional<LaneRange> own;  // those of this process; absent: all
   std::uint64_t seed = 0;        // of the initial weights
   bool average_buffers = false;  // after each step, over the lanes
 };
 
 class Replicas {
  public:
-  // `make_model` is called once a lane. Initial weights are equal in every domain.
+  // `make_model` is called once an own lane. Initial weights are equal in every domain and process.
   Replicas(const std::function<std::unique_ptr<Model>()>& make_model, const std::string& model_name,
            ReplicaOptions options);
 
   const BucketLayout& layout() const { return layout_; }
   const std::vector<ParameterSpec>& specs() const { return lanes_.front().model->parameters(); }
+  // The lanes that are here: first_lane(), first_lane() + 1, …
+  int first_lane() const { return own_.begin; }
   int lane_count() const { return static_cast<int>(lanes_.size()); }
   int domain_count() const { return static_cast<int>(domains_.size()); }
 
   // A lane's model, bound to leaves whose gradients go to bucket(lane).
-  Model& model(int lane) { return *lanes_[lane].model; }
-  at::Tensor& bucket(int lane) { return lanes_[lane].bucket; }
-  std::span<const at::Tensor> leaves(int lane) const { return lanes_[lane].leaves; }
+  Model& model(int lane) { return *lanes_[lane - own_.begin].model; }
+  Model& any_model() { return *lanes_.front().model; }
+  at::Tensor& bucket(int lane) { return lanes_[lane - own_.begin].bucket; }
+  std::span<const at::Tensor> leaves(int lane) const { return lanes_[lane - own_.begin].leaves; }
   LaneBuffers& buffers() { return buffers_; }
   const LaneBuffers& buffers() const { return buffers_; }
 
@@ -102,6 +108,7 @@ class Replicas {
   struct Domain {
     at::Tensor weights, reduced;
   };
+  const LaneRange own_;
   std::vector<Lane> lanes_;
   BucketLayout layout_;
   std::vector<Domain> domains_;

@@ -138,6 +138,8 @@ nlohmann::ordered_json in_flight_json(const Plan& plan, const FlowReport& report
   return {{"bound", bound}, {"deepest", deepest}};
 }
 
+std::string version() { return LANEWISE_VERSION; }
+
 std::int64_t peak_rss_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

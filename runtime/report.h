@@ -30,5 +30,6 @@ nlohmann::ordered_json nodes_json(const FlowReport& report);
 nlohmann::ordered_json in_flight_json(const Plan& plan, const FlowReport& report);
 
 std::int64_t peak_rss_bytes();
+std::string version();  // of lanewise
 
 }  // namespace lanewise

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cstring>
+
 namespace lanewise {
 namespace {
 
@@ -58,6 +60,17 @@ void Scoreboard::add_row(Total& total, const Tag& row, std::span<const double> p
     total.raw_mse += square(p[j]) * unit * unit;
     total.raw_last += last * unit * unit;
     total.raw_mean += square(m) * unit * unit;
+  }
+}
+
+void Scoreboard::share(World& world, const LaneTable& lanes) {
+  if (world.size() == 1) return;
+  static_assert(std::is_trivially_copyable_v<Total>);
+  const std::size_t bytes = totals_.size() * sizeof(Total);
+  const std::vector<std::string> all = world.gather({reinterpret_cast<const char*>(totals_.data()), bytes});
+  for (std::size_t s = 0; s < totals_.size(); ++s) {
+    const std::string& reader = all[lanes.rank_of_stream(static_cast<int>(s))];
+    std::memcpy(&totals_[s], reader.data() + s * sizeof(Total), sizeof(Total));
   }
 }
 

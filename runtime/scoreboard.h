@@ -11,9 +11,11 @@
 #include <vector>
 
 #include "runtime/evaluation.h"
+#include "runtime/lane_table.h"
 #include "runtime/services.h"
 #include "runtime/target_means.h"
 #include "runtime/values.h"
+#include "runtime/world.h"
 
 namespace lanewise {
 
@@ -25,6 +27,9 @@ class Scoreboard final : public PredictionSink {
   // Adds the rows of weight above 0, always in the same order, so that sums are the same bits at every evaluation.
   void add(const Prediction& prediction, bool counts) override;
   bool stop_wanted() const override { return stop_wanted_(); }
+
+  // Takes the streams that other processes read from them.
+  void share(World& world, const LaneTable& lanes);
 
   // {loss, mse, n, baselines: {last, mean}, raw: {mse, last, mean}, streams: {id: {…}}}; mse and what follows from it
   // are null where targets are class numbers, everything where n is 0.

@@ -28,7 +28,7 @@ SourceRules source_rules(const Plan& train) {
   return rules;
 }
 
-std::unique_ptr<Replicas> make_replicas(const Plan& train, const StreamTable& streams) {
+std::unique_ptr<Replicas> make_replicas(const Plan& train, const StreamTable& streams, LaneRange own) {
   const std::vector<int> lanes = train.with_role(Role::kCompute);
   if (lanes.empty() || train.with_role(Role::kOptimizer).empty()) {
     throw Error(Exit::kPipeline, "the pipeline trains nothing: it needs compute nodes, a reduction and an optimizer");
@@ -48,6 +48,7 @@ std::unique_ptr<Replicas> make_replicas(const Plan& train, const StreamTable& st
                                                 .per_device = train.run.weights == "per_device",
                                                 .lanes = static_cast<int>(lanes.size()),
                                                 .streams = streams.size(),
+                                                .own = own,
                                                 .seed = train.run.seed,
                                                 .average_buffers = train.run.buffers == "average"});
   if (const auto init = model.params.find("init");

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "graph/cut.h"
 #include "graph/plan.h"
 #include "runtime/replica.h"
 #include "runtime/services.h"
@@ -18,8 +19,9 @@ std::string end_rule_of(const Plan& train, const PlanNode& source);
 // How sources behave in a training.
 SourceRules source_rules(const Plan& train);
 
-// The replicas of a training plan's one model, one lane a compute node. Throws Error(kPipeline) for a pipeline that
-// trains nothing, and Error(kCheckpoint) when the model's `init` file does not fit.
-std::unique_ptr<Replicas> make_replicas(const Plan& train, const StreamTable& streams);
+// The replicas of a whole training plan's one model, one lane a compute node; of them, those of this process. Throws
+// Error(kPipeline) for a pipeline that trains nothing, and Error(kCheckpoint) when the model's `init` file does not
+// fit.
+std::unique_ptr<Replicas> make_replicas(const Plan& train, const StreamTable& streams, LaneRange own);
 
 }  // namespace lanewise

@@ -34,6 +34,50 @@ void refuse_another_optimizer(const TrainingParts& parts, const Checkpoint& chec
   }
 }
 
+// [streams, …], the rows of each stream from the process that reads it. Neighbouring lanes have neighbouring streams,
+// and those of no lane come last.
+at::Tensor gather_streams(const TrainingParts& parts, const at::Tensor& rows) {
+  at::Tensor all = rows.clone();
+  if (parts.world.size() == 1) return all;
+  std::int64_t begin = 0, count = 0, last = 0;
+  for (int lane = 0; lane < parts.lanes.size(); ++lane) {
+    const auto streams = static_cast<std::int64_t>(parts.lanes.streams(lane).size());
+    if (lane < parts.lanes.own().begin) begin += streams;
+    if (parts.lanes.own().holds(lane)) count += streams;
+    last += streams;
+  }
+  all.narrow(0, 0, last).copy_(parts.world.gather_rows(rows.narrow(0, begin, count)));
+  return all;
+}
+
+// The manifests of all processes as one: what belongs to a stream from the process that reads it, what belongs to a
+// node from one that has it.
+nlohmann::ordered_json whole_manifest(const TrainingParts& parts, nlohmann::ordered_json own) {
+  for (auto* const by_node : {&own["normalization"], &own["nodes"]}) {
+    nlohmann::ordered_json here = nlohmann::ordered_json::object();
+    for (const auto& [id, value] : by_node->items()) {
+      if (parts.plan.find(id) != nullptr) here[id] = value;
+    }
+    *by_node = std::move(here);
+  }
+  std::vector<nlohmann::ordered_json> all;
+  for (const std::string& text : parts.world.gather(own.dump())) all.push_back(nlohmann::ordered_json::parse(text));
+  nlohmann::ordered_json whole = all.front();
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    for (const char* const by_node : {"normalization", "nodes"}) {
+      for (const auto& [id, value] : all[r][by_node].items()) {
+        if (!whole[by_node].contains(id)) whole[by_node][id] = value;
+      }
+    }
+  }
+  for (int s = 0; s < parts.streams.size(); ++s) {
+    nlohmann::ordered_json& reader = all[parts.lanes.rank_of_stream(s)];
+    whole["streams"][parts.streams.name(s)] = reader["streams"][parts.streams.name(s)];
+    for (const char* const by_stream : {"recurrent_runs", "target_means"}) whole[by_stream][s] = reader[by_stream][s];
+  }
+  return whole;
+}
+
 }  // namespace
 
 void load_weights(Replicas& replicas, const std::vector<NamedTensor>& weights, const std::string& from) {
@@ -88,28 +132,34 @@ void load_normalization(Normalization& normalization, const nlohmann::json& save
 }
 
 Checkpoint take_snapshot(const TrainingParts& parts, const Flow& flow, std::uint64_t step) {
-  Checkpoint checkpoint{
-      .step = step, .manifest = nlohmann::ordered_json::object(), .weights = parts.replicas.state_dict(), .state = {}};
-  for (NamedTensor& t : checkpoint.weights) t.tensor = t.tensor.clone();
-  for (const NamedTensor& t : parts.optimizers.state())
-    checkpoint.state.push_back({kOptimizer + t.name, t.tensor.clone()});
-  if (parts.recurrent.size() > 0) checkpoint.state.push_back({kRecurrent, parts.recurrent.rows().clone()});
+  const auto gather = [&](const at::Tensor& rows) { return parts.world.gather_rows(rows); };
+  Checkpoint checkpoint{.step = step, .manifest = nlohmann::ordered_json::object(), .weights = {}, .state = {}};
+  parts.replicas.buffers().share(gather);
+  if (parts.world.first()) {
+    checkpoint.weights = parts.replicas.state_dict();
+    for (NamedTensor& t : checkpoint.weights) t.tensor = t.tensor.clone();
+    for (const NamedTensor& t : parts.optimizers.state())
+      checkpoint.state.push_back({kOptimizer + t.name, t.tensor.clone()});
+  }
+  if (parts.recurrent.size() > 0)
+    checkpoint.state.push_back({kRecurrent, gather_streams(parts, parts.recurrent.rows())});
   if (!parts.replicas.buffers().specs().empty())
     checkpoint.state.push_back({kBuffers, parts.replicas.buffers().values().clone()});
 
-  nlohmann::ordered_json& manifest = checkpoint.manifest;
-  manifest["digest"] = parts.plan.digest;
-  manifest["streams"] = parts.cursors.save(parts.streams);
-  manifest["recurrent_runs"] = parts.recurrent.runs();
-  manifest["normalization"] = save_normalization(parts.normalization);
-  manifest["target_means"] = parts.means.state();
-  nlohmann::ordered_json& nodes = manifest["nodes"] = nlohmann::ordered_json::object();
+  nlohmann::ordered_json own;
+  own["digest"] = parts.plan.digest;
+  own["streams"] = parts.cursors.save(parts.streams);
+  own["recurrent_runs"] = parts.recurrent.runs();
+  own["normalization"] = save_normalization(parts.normalization);
+  own["target_means"] = parts.means.state();
+  nlohmann::ordered_json& nodes = own["nodes"] = nlohmann::ordered_json::object();
   for (std::size_t i = 0; i < parts.plan.nodes.size(); ++i) {
     const PlanNode& node = parts.plan.nodes[i];
     if (!belongs_to_step(node)) continue;
     if (nlohmann::json state = flow.node(static_cast<int>(i)).state(); !state.empty())
       nodes[node.id] = std::move(state);
   }
+  checkpoint.manifest = parts.world.size() == 1 ? std::move(own) : whole_manifest(parts, own);
   return checkpoint;
 }
 

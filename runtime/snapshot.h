@@ -8,17 +8,19 @@
 #include "graph/flow.h"
 #include "runtime/checkpoint.h"
 #include "runtime/cursor.h"
+#include "runtime/lane_table.h"
 #include "runtime/optimizer_ops.h"
 #include "runtime/recurrent_state.h"
 #include "runtime/replica.h"
 #include "runtime/services.h"
 #include "runtime/target_means.h"
+#include "runtime/world.h"
 
 namespace lanewise {
 
-// The parts of a training, which the Trainer owns.
+// The parts of a training, which the Trainer owns. Of several processes, each has its own.
 struct TrainingParts {
-  const Plan& plan;
+  const Plan& plan;  // of this process
   const StreamTable& streams;
   Replicas& replicas;
   Optimizers& optimizers;
@@ -26,10 +28,12 @@ struct TrainingParts {
   Normalization& normalization;
   TargetMeans& means;
   Cursors& cursors;
+  const LaneTable& lanes;
+  World& world;
 };
 
 // A copy of everything after `step` steps, with tensors of its own. Requires: the flow rests, and nothing but weights
-// is on its edges behind the lanes.
+// is on its edges behind the lanes. Of several processes, all call it, and the first gets the whole.
 Checkpoint take_snapshot(const TrainingParts& parts, const Flow& flow, std::uint64_t step);
 
 // Puts back what does not belong to nodes. Throws Error(kCheckpoint) naming what does not fit this pipeline.

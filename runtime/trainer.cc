@@ -7,6 +7,7 @@
 #include <limits>
 #include <thread>
 
+#include "graph/cut.h"
 #include "graph/dump.h"
 #include "runtime/checkpoint_store.h"
 #include "runtime/checkpoint_writer.h"
@@ -16,7 +17,9 @@
 #include "runtime/dropout.h"
 #include "runtime/evaluation.h"
 #include "runtime/fit.h"
+#include "runtime/lane_table.h"
 #include "runtime/ledger.h"
+#include "runtime/packing.h"
 #include "runtime/progress.h"
 #include "runtime/random.h"
 #include "runtime/report.h"
@@ -24,6 +27,7 @@
 #include "runtime/scoreboard.h"
 #include "runtime/setup.h"
 #include "runtime/snapshot.h"
+#include "runtime/world.h"
 
 namespace lanewise {
 namespace {
@@ -59,10 +63,14 @@ class Trainer::Impl final : public RunControl {
   Impl(Plans plans, RunOptions options)
       : plans_(std::move(plans)),
         options_(std::move(options)),
+        world_(options_.world != nullptr ? *options_.world : alone_),
         threads_(plans_.train.run.threads > 0 ? static_cast<int>(plans_.train.run.threads)
                                               : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))),
         started_(Clock::now()),
         streams_(plans_.train),
+        lanes_(plans_.train, streams_, world_.rank(), world_.size()),
+        train_(own_part(plans_.train)),
+        evaluate_(plans_.evaluate ? std::optional(own_part(*plans_.evaluate)) : std::nullopt),
         dropout_(plans_.train.run.seed, streams_),
         ledger_(streams_.size()),
         cursors_(streams_.size()),
@@ -89,6 +97,7 @@ class Trainer::Impl final : public RunControl {
     if (writer_ != nullptr) saves_ = writer_->times();
     writer_.reset();  // a save in progress is finished; what became of it was said, or is the reason already
     progress_.reset();
+    if (exit != Exit::kDone && !settled_) world_.tell_failure(exit, world_.size() == 1 ? reason_ : told_by(reason_));
     return leave_report(exit);
   }
 
@@ -148,6 +157,7 @@ class Trainer::Impl final : public RunControl {
       if (cut_by.empty()) cut_by = g.cut_by;
     }
     const std::lock_guard lock(mutex_);
+    if (reduced.cut && cut_by.empty()) return;  // in another process, which says so
     if (reduced.cut) {
       reason_ = fmt::format("stream {} ended after {} samples", cut_by, cursors_.of(streams_.index(cut_by)).consumed);
       ended_by_ = cut_by;
@@ -162,7 +172,7 @@ class Trainer::Impl final : public RunControl {
   // Everything that a run needs before its first step. What can be wrong is wrong here.
   void prepare() {
     use_one_thread();
-    progress_ = std::make_unique<Progress>(Progress::Options{.quiet = options_.quiet,
+    progress_ = std::make_unique<Progress>(Progress::Options{.quiet = options_.quiet || !world_.first(),
                                                              .terminal = options_.terminal,
                                                              .stall_s = plans_.train.run.stall_s,
                                                              .say = options_.say,
@@ -171,47 +181,58 @@ class Trainer::Impl final : public RunControl {
                                                              .signal = options_.signal,
                                                              .status_wanted = options_.status_wanted});
     const std::optional<Checkpoint> checkpoint = open_directory();
-    for (const std::string& note : plans_.train.notes) progress_->say("note: " + note);
+    if (world_.first()) {
+      for (const std::string& note : plans_.train.notes) progress_->say("note: " + note);
+    }
 
     rules_ = source_rules(plans_.train);
-    if (store_ != nullptr) rules_.record_every = record_interval();
+    if (saves()) rules_.record_every = record_interval();
     seed_.seed = plans_.train.run.seed;
     services_.add(rules_);
     services_.add(seed_);
     services_.add(streams_);
+    services_.add(lanes_);
+    services_.add(world_);
     services_.add(normalization_);
     services_.add(dropout_);
     services_.add(*directory_);
     services_.add<RunControl>(*this);
     services_.add(means_);
-    replicas_ = make_replicas(plans_.train, streams_);
+    replicas_ = make_replicas(plans_.train, streams_, lanes_.own());
     services_.add(*replicas_);
     const PlanNode& optimizer = plans_.train.nodes[plans_.train.with_role(Role::kOptimizer).front()];
     optimizers_ = std::make_unique<Optimizers>(read_checked<OptimizerParams>(optimizer.params), *replicas_);
     services_.add(*optimizers_);
-    recurrent_ = std::make_unique<RecurrentState>(streams_.size(), replicas_->model(0).state_size(), rules_.dtype);
+    recurrent_ = std::make_unique<RecurrentState>(streams_.size(), replicas_->any_model().state_size(), rules_.dtype);
     services_.add(*recurrent_);
-    communicator_ = make_local_communicator();
+    communicator_ = world_.communicator(plans_.train.run.reduction);
     services_.add(*communicator_);
     if (checkpoint) {
       restore(*checkpoint);
     } else {
-      fit_normalizers(plans_.train, services_, normalization_, [this] { stop_before_first_step(); });
+      fit_normalizers(train_, services_, normalization_, [this] { stop_before_first_step(); });
     }
     units_ = std::make_unique<Units>(plans_.train, streams_, normalization_);
     services_.add(*units_);
-    nodes_ = make_nodes(plans_.train, services_);
+    nodes_ = make_nodes(train_, services_);
     if (checkpoint) restore_nodes(parts(), *checkpoint, nodes_);
   }
 
-  // Locks and opens the run directory; the checkpoint to go on from, if any.
+  // Opens the run directory, which is the first process's; the checkpoint to go on from, if any.
   std::optional<Checkpoint> open_directory() {
+    if (!saves() || !world_.first()) {
+      directory_ = std::make_unique<RunDirectory>("", [](const std::string&) {});
+      if (!saves()) return std::nullopt;
+    }
+    data_ = data_files_of_all();
+    std::optional<Checkpoint> checkpoint;
+    if (world_.first()) checkpoint = lock_and_open();
+    return checkpoint_for_all(std::move(checkpoint));
+  }
+
+  std::optional<Checkpoint> lock_and_open() {
     const auto say = [this](const std::string& line) { progress_->say(line); };
     const std::string& path = options_.directory;
-    if (path.empty()) {
-      directory_ = std::make_unique<RunDirectory>("", say);
-      return std::nullopt;
-    }
     std::error_code error;
     std::filesystem::create_directories(path, error);
     if (error) {
@@ -227,7 +248,6 @@ class Trainer::Impl final : public RunControl {
         path, CheckpointSettings{.keep = rules.keep, .keep_best = rules.keep_best}, say);
     std::optional<Checkpoint> checkpoint;
     if (options_.resume) checkpoint = store_->newest();
-    data_ = data_files(plans_.train);
     RunDirectory::Lengths kept;
     if (checkpoint) {
       check_data_files(checkpoint->manifest.at("data"), data_);
@@ -248,23 +268,24 @@ class Trainer::Impl final : public RunControl {
   void train() {
     resumed_at_ = directory_->step.load();
     training_ = Clock::now();
-    Flow flow(plans_.train, std::move(nodes_), flow_options());
+    Flow flow(train_, std::move(nodes_), flow_options());
     // Whatever ends the training, its counters go into the report.
     try {
       if (resumed_at_ > 0 && evaluation_due()) evaluate();  // the run was stopped before it could
-      progress_->watch(plans_.train, &flow);
+      progress_->watch(train_, &flow);
       // An evaluation that was broken off is the first thing that a resumed run does.
       while (!stopped_ && !is_over() && flow.run() == Flow::Outcome::kPaused) {
-        progress_->watch(plans_.train, nullptr);
+        progress_->watch(train_, nullptr);
         if (evaluation_due()) evaluate();
         if (checkpoint_due()) save(flow);
-        progress_->watch(plans_.train, &flow);
+        progress_->watch(train_, &flow);
       }
       close(flow);
       ledger_.check(streams_);
+      settle_end();
     } catch (const Error& error) {
       close(flow);
-      if (error.exit() == Exit::kStopped && taps_are_done(flow)) save(flow);
+      if (error.exit() == Exit::kStopped && world_.size() == 1 && taps_are_done(flow)) save(flow);
       throw;
     } catch (...) {
       close(flow);
@@ -277,18 +298,34 @@ class Trainer::Impl final : public RunControl {
   }
 
   void close(const Flow& flow) {
-    progress_->watch(plans_.train, nullptr);
+    progress_->watch(train_, nullptr);
     seconds_ = training_seconds();
     flow_report_ = flow.report();
     if (closed_) return;
     closed_ = true;
-    ledger_.close(plans_.train, flow, streams_);
+    ledger_.close(train_, flow, streams_);
+  }
+
+  // The processes agree on why the training has ended: the first of them that knows tells the others.
+  void settle_end() {
+    if (world_.size() == 1) return;
+    const nlohmann::json own = {{"reason", reason_}, {"ended_by", ended_by_}, {"stopped", stopped_}};
+    for (const std::string& text : world_.gather(own.dump())) {
+      const nlohmann::json told = nlohmann::json::parse(text);
+      const bool better = told.at("stopped").get<bool>() && !stopped_;
+      if (!better && (!reason_.empty() || told.at("reason") == "")) continue;
+      reason_ = told.at("reason");
+      ended_by_ = told.at("ended_by");
+      stopped_ = told.at("stopped");
+    }
   }
 
   void finish() {
+    replicas_->buffers().share([this](const at::Tensor& rows) { return world_.gather_rows(rows); });
     if (writer_ != nullptr) writer_->wait();
-    if (!options_.directory.empty())
-      write_safetensors(options_.directory + "/weights.safetensors", replicas_->state_dict());
+    gather_accounts();
+    settled_ = true;  // from here on, what goes wrong is this process's own
+    if (store_ != nullptr) write_safetensors(options_.directory + "/weights.safetensors", replicas_->state_dict());
     directory_->close();
   }
 
@@ -298,8 +335,11 @@ class Trainer::Impl final : public RunControl {
     const auto step = static_cast<std::int64_t>(directory_->step.load());
     if (stop) {
       stopped_ = options_.signal() != 0;
-      reason_ = stopped_ ? fmt::format("stopped by {} after step {}", signal_name(), step)
-                         : fmt::format("{} minutes are over", *run.minutes);
+      if (stopped_) {
+        reason_ = fmt::format("stopped by {} after step {}", signal_name(), step);
+      } else if (time_is_over()) {
+        reason_ = fmt::format("{} minutes are over", *run.minutes);
+      }  // else another process asked for it, and will say why
       return Next::kFinish;
     }
     if (run.steps && step >= *run.steps) {
@@ -311,8 +351,10 @@ class Trainer::Impl final : public RunControl {
 
   // A resumed run may have nothing left to do.
   bool is_over() {
+    if (resumed_at_ == 0 || directory_->step.load() != resumed_at_) return false;
+    const bool stop = any_process(stop_wanted());
     const std::lock_guard lock(mutex_);
-    return resumed_at_ > 0 && directory_->step.load() == resumed_at_ && next(stop_wanted()) == Next::kFinish;
+    return next(stop) == Next::kFinish;
   }
 
   bool falls_on(std::optional<std::int64_t> every) const {
@@ -320,31 +362,81 @@ class Trainer::Impl final : public RunControl {
     return every && step > 0 && step % static_cast<std::uint64_t>(*every) == 0;
   }
   bool evaluation_due() const { return plans_.evaluate && falls_on(plans_.train.evaluate->every); }
-  bool checkpoint_due() const { return store_ != nullptr && falls_on(plans_.train.run.checkpoint.every); }
+  bool checkpoint_due() const { return saves() && falls_on(plans_.train.run.checkpoint.every); }
+
+  // There is a directory to save to; only the first process writes there.
+  bool saves() const { return !options_.directory.empty(); }
+  Plan own_part(const Plan& whole) const {
+    return world_.size() == 1 ? whole : cut(whole, lanes_.own(), world_.first());
+  }
+  bool any_process(bool here) {
+    if (world_.size() == 1) return here;
+    const std::vector<std::string> all = world_.gather(here ? "1" : "");
+    return std::ranges::any_of(all, [](const std::string& text) { return !text.empty(); });
+  }
+  std::string told_by(const std::string& reason) const {
+    return fmt::format("{}: {}", lanes_.process_text(world_.rank()), reason);
+  }
+
+  nlohmann::ordered_json data_files_of_all() {
+    nlohmann::ordered_json files = data_files(train_);
+    if (world_.size() == 1) return files;
+    nlohmann::ordered_json all = nlohmann::ordered_json::object();
+    for (const std::string& text : world_.gather(files.dump())) all.update(nlohmann::ordered_json::parse(text));
+    return all;
+  }
+
+  // The first process reads it for all.
+  std::optional<Checkpoint> checkpoint_for_all(std::optional<Checkpoint> checkpoint) {
+    if (world_.size() == 1) return checkpoint;
+    const std::string bytes = world_.from_first(checkpoint ? pack(*checkpoint) : "");
+    if (world_.first() || bytes.empty()) return checkpoint;
+    return unpack(bytes);
+  }
+
+  // For the report: what the others' streams, nodes and edges have counted.
+  void gather_accounts() {
+    if (world_.size() == 1) return;
+    nlohmann::json own = {{"samples", samples_ - samples_before_}, {"flow", pack(flow_report_)}};
+    for (int s = 0; s < streams_.size(); ++s) own["streams"].push_back(pack(ledger_.account(s)));
+    std::vector<nlohmann::json> all;
+    for (const std::string& text : world_.gather(own.dump())) all.push_back(nlohmann::json::parse(text));
+    const std::lock_guard lock(mutex_);
+    samples_ = samples_before_;
+    std::vector<FlowReport> reports;
+    for (const nlohmann::json& one : all) {
+      samples_ += one.at("samples").get<std::uint64_t>();
+      reports.push_back(unpack_flow_report(one.at("flow")));
+    }
+    for (int s = 0; s < streams_.size(); ++s)
+      ledger_.set(s, unpack_account(all[lanes_.rank_of_stream(s)].at("streams").at(s)));
+    flow_report_ = merge_reports(plans_.train, reports);
+  }
 
   // One evaluation, between two steps: a flow of its own over the evaluation's plan, the weights read in place.
   void evaluate() {
     const std::uint64_t step = directory_->step.load();
     if (evaluated_at_ == step && !evaluation_.is_null()) return;  // the last step was one to evaluate after, too
-    Units units(*plans_.evaluate, streams_, normalization_);
+    Units units(*evaluate_, streams_, normalization_);
     Scoreboard board(streams_, units, means_, [this] { return options_.signal() != 0; });
     Ledger ledger(streams_.size());
     const RunDirectory::Lengths before = directory_->flush();
     try {
-      run_evaluation(*plans_.evaluate, services_, board, ledger, {.flow = flow_options(), .watch = [this](Flow* flow) {
-                                                                    progress_->watch(*plans_.evaluate, flow);
-                                                                  }});
+      run_evaluation(*evaluate_, services_, board, ledger,
+                     {.flow = flow_options(), .watch = [this](Flow* flow) { progress_->watch(*evaluate_, flow); }});
     } catch (const Error& error) {
       throw Error(error.exit(), fmt::format("evaluation after step {}: {}", step, error.what()));
     }
-    if (board.stop_wanted()) {  // broken off: no result, and no line of a tap
+    if (any_process(board.stop_wanted())) {  // broken off: no result, and no line of a tap
       directory_->cut(before);
-      stopped_ = true;
-      reason_ = fmt::format("stopped by {} during the evaluation after step {}", signal_name(), step);
+      stopped_ = options_.signal() != 0;
+      if (stopped_) reason_ = fmt::format("stopped by {} during the evaluation after step {}", signal_name(), step);
+      settle_end();
       return;
     }
     for (int s = 0; s < streams_.size(); ++s) ledger.take(s, board.evaluated(s), board.fillers(s));
     ledger.check(streams_);
+    board.share(world_, lanes_);
     nlohmann::ordered_json line = {{"step", step}};
     line.update(board.result());
     evaluation_ = line;
@@ -355,15 +447,21 @@ class Trainer::Impl final : public RunControl {
 
   // A checkpoint of the last step, while the flow rests. The writer works on while the training goes on.
   void save(const Flow& flow) {
-    if (store_ == nullptr || saved_at_ == directory_->step.load()) return;
+    if (!saves() || saved_at_ == directory_->step.load()) return;
     const std::uint64_t step = directory_->step.load();
     Checkpoint checkpoint = take_snapshot(parts(), flow, step);
+    saved_at_ = step;
     nlohmann::ordered_json& manifest = checkpoint.manifest;
+    const std::vector<std::uint64_t> trained = trained_by_all();
+    std::uint64_t samples = samples_before_;
+    for (const std::string& text : world_.gather(std::to_string(samples_ - samples_before_)))
+      samples += std::stoull(text);
+    if (!world_.first()) return;
     manifest["data"] = data_;
     manifest["lengths"] = directory_->flush();
     manifest["loss"] = {{"first", number(first_loss_)}, {"last", number(last_loss_)}};
-    manifest["samples"] = samples_;
-    for (int s = 0; s < streams_.size(); ++s) manifest["trained"].push_back(trained_before_[s] + ledger_.used(s));
+    manifest["samples"] = samples;
+    manifest["trained"] = trained;
     manifest["steps_per_pass"] = steps_per_pass_;
     manifest["seconds"] = training_seconds();
     manifest["skipped"] = {{"steps", skips_}, {"told", skips_told_}};
@@ -371,7 +469,17 @@ class Trainer::Impl final : public RunControl {
     manifest["evaluated_at"] = evaluated_at_;
     const bool scored = evaluated_at_ == step && !evaluation_.is_null();
     writer_->save(std::move(checkpoint), scored ? number_in(evaluation_.at("mse")) : std::nullopt);
-    saved_at_ = step;
+  }
+
+  // Samples by stream, of the runs that this one resumes, too.
+  std::vector<std::uint64_t> trained_by_all() {
+    nlohmann::json own;
+    for (int s = 0; s < streams_.size(); ++s) own.push_back(trained_before_[s] + ledger_.used(s));
+    std::vector<std::uint64_t> trained = own;
+    if (world_.size() == 1) return trained;
+    const std::vector<std::string> all = world_.gather(own.dump());
+    for (int s = 0; s < streams_.size(); ++s) trained[s] = nlohmann::json::parse(all[lanes_.rank_of_stream(s)]).at(s);
+    return trained;
   }
 
   void restore(const Checkpoint& checkpoint) {
@@ -389,11 +497,11 @@ class Trainer::Impl final : public RunControl {
     skips_told_ = manifest.at("skipped").at("told");
     evaluation_ = manifest.at("evaluation");
     evaluated_at_ = manifest.at("evaluated_at");
-    progress_->say(fmt::format("goes on after step {}", checkpoint.step));
+    if (world_.first()) progress_->say(fmt::format("goes on after step {}", checkpoint.step));
   }
 
   TrainingParts parts() {
-    return {plans_.train, streams_, *replicas_, *optimizers_, *recurrent_, normalization_, means_, cursors_};
+    return {train_, streams_, *replicas_, *optimizers_, *recurrent_, normalization_, means_, cursors_, lanes_, world_};
   }
 
   // Samples from one record of a stream's nodes to the next: at least one a checkpoint.
@@ -408,8 +516,7 @@ class Trainer::Impl final : public RunControl {
   bool taps_are_done(const Flow& flow) const {
     const FlowReport report = flow.report();
     for (std::size_t e = 0; e < report.edges.size(); ++e) {
-      if (plans_.train.nodes[plans_.train.edges[e].to].type->role == Role::kSink && report.edges[e].left > 0)
-        return false;
+      if (train_.nodes[train_.edges[e].to].type->role == Role::kSink && report.edges[e].left > 0) return false;
     }
     return true;
   }
@@ -451,6 +558,8 @@ class Trainer::Impl final : public RunControl {
   // The report last, whatever else cannot be written. The first error stays the reason; only a run that was fine until
   // here fails by this.
   nlohmann::ordered_json leave_report(Exit exit) {
+    if (world_.size() > 1 && !settled_ && !flow_report_.nodes.empty())  // without what the others know
+      flow_report_ = merge_reports(plans_.train, {flow_report_});
     nlohmann::ordered_json report = make_report(exit);
     if (directory_ == nullptr) return report;
     const auto attempt = [&](const std::function<void()>& write) {
@@ -497,6 +606,8 @@ class Trainer::Impl final : public RunControl {
     report["loss"] = {{"first", number(first_loss_)}, {"last", number(last_loss_)}};
     report["evaluation"] = evaluation_;
     report["weights_sha256"] = replicas_ != nullptr ? nlohmann::ordered_json(replicas_->weights_sha256()) : nullptr;
+    if (world_.size() > 1)
+      report["processes"] = {{"count", world_.size()}, {"rank", world_.rank()}, {"all_told", settled_}};
     report["threads"] = threads_;
     report["seconds"] = {{"all", seconds_since(started_)}, {"training", seconds_}};
     report["steps_per_second"] = rate(static_cast<double>(steps));
@@ -516,12 +627,17 @@ class Trainer::Impl final : public RunControl {
     return report;
   }
 
-  const Plans plans_;
+  const Plans plans_;  // of all processes
   const RunOptions options_;
+  World alone_;
+  World& world_;
   const int threads_;
   const Clock::time_point started_;
   Clock::time_point training_ = started_;
   StreamTable streams_;
+  LaneTable lanes_;
+  const Plan train_;  // of this process
+  const std::optional<Plan> evaluate_;
   SourceRules rules_;
   RandomSeed seed_;
   Normalization normalization_;
@@ -552,6 +668,7 @@ class Trainer::Impl final : public RunControl {
   double steps_per_pass_ = 0;
   std::string reason_, ended_by_;
   bool stopped_ = false;  // by a signal, before the work was done
+  bool settled_ = false;  // nothing is left to do together with other processes
   double flushed_ = 0;    // training_seconds() then
 
   // Of the run that this one resumes.

@@ -15,12 +15,15 @@
 
 namespace lanewise {
 
+class World;
+
 struct RunOptions {
-  std::string directory;  // made by run(); "" writes nothing
-  bool resume = false;    // go on from the directory's newest checkpoint, or from step 0 where there is none
-  bool quiet = false;     // no progress
-  bool terminal = false;  // standard error is a terminal: one progress line that is rewritten
-  bool pin = false;       // each worker on a core of its own
+  std::string directory;   // made by run(); "" writes nothing
+  bool resume = false;     // go on from the directory's newest checkpoint, or from step 0 where there is none
+  bool quiet = false;      // no progress
+  bool terminal = false;   // standard error is a terminal: one progress line that is rewritten
+  bool pin = false;        // each worker on a core of its own
+  World* world = nullptr;  // the processes that train together, which outlive the run; null: this one alone
   // Asked now and then; a signal number once one came. The run then finishes its step and ends with kStopped.
   std::function<int()> signal = [] { return 0; };
   // Asked now and then; true when the user wants to see where the run stands (SIGUSR1).
@@ -37,7 +40,8 @@ class Trainer {
   ~Trainer();
 
   // Trains to the end. Whatever happens, the report is complete and, with a directory, written. Never throws:
-  // what went wrong is in the report ("exit", "reason").
+  // what went wrong is in the report ("exit", "reason"). Of several processes all run the same plans, and the first
+  // writes; the reports of the others tell how it ended, and nothing more.
   nlohmann::ordered_json run();
 
  private:

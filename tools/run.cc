@@ -9,6 +9,7 @@
 #include "nodes/builtin.h"
 #include "tools/options.h"
 #include "tools/signals.h"
+#include "tools/trained_run.h"
 #include "tools/training.h"
 
 namespace lanewise {
@@ -25,6 +26,16 @@ std::string file_name(const std::string& name) {
     text += plain ? c : '_';
   }
   return text.empty() || text.front() == '.' ? "run" + text : text;
+}
+
+constexpr const char* kOfTheFirst = "the first process's";  // the directory of a run, in the other processes
+
+// Whether the directory holds a run, which then is of this plan.
+bool goes_on(const std::string& directory, const Plan& plan) {
+  std::error_code error;
+  if (!fs::exists(fs::path(directory) / "manifest.json", error)) return false;
+  check_plan_of(directory, plan);
+  return true;
 }
 
 [[noreturn]] void cannot_make(const std::string& directory, const std::error_code& error) {
@@ -72,20 +83,40 @@ int run_command(const Arguments& arguments) {
       {"lanewise run configs/flights16.json", "lanewise run configs/flights16.json --out runs/first --set run.passes=1",
        "lanewise run configs/sines16.json --swap 'gen={\"type\":\"lorenz\"}' --set opt.lr=0.003",
        "lanewise run configs/minimal.json --json --quiet > report.json"});
-  std::string directory;
-  bool quiet = false, json = false, pin = false;
+  std::string directory, timeout;
+  bool quiet = false, json = false, pin = false, resume = false;
   options.pipeline();
   options.text("--out", directory, "where the run goes (default: runs/NAME-TIME)", "DIR");
+  options.flag("--resume-if-any", resume, "goes on with the run in DIR if there is one, as torchrun's restarts need");
+  add_peer_timeout(options, timeout);
   options.flag("--quiet", quiet, "no progress; errors and the summary only");
   options.flag("--json", json, "prints the report on standard output, and nothing else there");
   options.flag("--pin", pin, "keeps each worker on a core of its own, for measuring");
   if (!options.parse(arguments)) return 0;
+  if (resume && directory.empty()) {
+    throw Error(Exit::kCommandLine, "--resume-if-any needs --out DIR, the run to look for");
+  }
 
   catch_stop_signals();
   const Registry registry = builtin_registry();  // outlives the plans, whose nodes point into it
-  Plans plans = options.plan(registry);
-  directory = directory.empty() ? make_default_directory(plans.train.name) : make_directory(directory);
-  return train_and_tell(std::move(plans), {.directory = directory, .quiet = quiet, .pin = pin}, json);
+  const double timeout_s = peer_timeout(timeout);
+  Plans plans = plan_for_all([&] { return options.plan(registry); }, timeout_s);
+  const std::unique_ptr<World> world = meet_processes(plans, resume ? "run --resume-if-any" : "run", timeout_s);
+  if (world == nullptr || world->first()) {
+    try {
+      resume = resume && goes_on(directory, plans.train);
+      if (!resume) directory = directory.empty() ? make_default_directory(plans.train.name) : make_directory(directory);
+    } catch (const Error& error) {
+      if (world != nullptr) world->tell_failure(error.exit(), error.what());
+      throw;
+    }
+  } else {
+    directory = kOfTheFirst;
+  }
+  if (world != nullptr) resume = world->from_first(resume ? "resume" : "").size() > 0;
+  return train_and_tell(std::move(plans),
+                        {.directory = directory, .resume = resume, .quiet = quiet, .pin = pin, .world = world.get()},
+                        json);
 }
 
 }  // namespace lanewise

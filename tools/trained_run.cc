@@ -19,33 +19,46 @@ namespace {
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
 constexpr std::size_t kDifferencesShown = 20;
 
-void refuse_another_plan(const std::string& path, const nlohmann::ordered_json& manifest, const Plan& now) {
+// `than`: what the other plan is; `hint`: what to do.
+void refuse_another_plan(const std::string& path, const nlohmann::ordered_json& manifest, const Plan& now,
+                         const std::string& than, const std::string& hint) {
   if (manifest.value("digest", "") == now.digest) return;
   std::vector<std::string> lines =
       plan_differences(manifest.value("pipeline", nlohmann::ordered_json::object()), now.expanded);
   const std::size_t more = lines.size() > kDifferencesShown ? lines.size() - kDifferencesShown : 0;
   lines.resize(lines.size() - more);
-  throw Error(
-      Exit::kCheckpoint,
-      fmt::format(
-          "{} was made from another plan than this version makes of it:\n  {}{}\n  name what is to be changed with "
-          "--set, or go on with the version that made it",
-          path, fmt::join(lines, "\n  "), more > 0 ? fmt::format("\n  and {} more", more) : ""));
+  throw Error(Exit::kCheckpoint,
+              fmt::format("{} was made from another plan than {}:\n  {}{}\n  {}", path, than, fmt::join(lines, "\n  "),
+                          more > 0 ? fmt::format("\n  and {} more", more) : "", hint));
+}
+
+std::string manifest_path(const std::string& directory) {
+  const std::string path = directory + "/manifest.json";
+  if (std::filesystem::exists(path)) return path;
+  throw Error(Exit::kCommandLine, fmt::format("{} holds no run: there is no manifest.json in it", directory));
+}
+
+nlohmann::ordered_json read_manifest(const std::string& path) {
+  return parse_strict_ordered(InputFile(path).text(kMostBytes), path);
 }
 
 }  // namespace
 
+void check_plan_of(const std::string& directory, const Plan& plan) {
+  const std::string path = manifest_path(directory);
+  refuse_another_plan(path, read_manifest(path), plan, "the pipeline named here",
+                      "name another directory with --out, or go on with it by `lanewise resume`");
+}
+
 Plans plan_run(const std::string& directory, const std::vector<Override>& changes, bool predict,
                const Registry& registry) {
-  const std::string path = directory + "/manifest.json";
-  if (!std::filesystem::exists(path)) {
-    throw Error(Exit::kCommandLine, fmt::format("{} holds no run: there is no manifest.json in it", directory));
-  }
-  const nlohmann::ordered_json manifest = parse_strict_ordered(InputFile(path).text(kMostBytes), path);
+  const std::string path = manifest_path(directory);
+  const nlohmann::ordered_json manifest = read_manifest(path);
   const PlanSource source = plan_source(manifest, path);
   PlanOptions options{.overrides = source.overrides, .gpus = 0, .cores = usable_cores(), .infer = true};
   Plans plans = plan_pipeline(source.text, source.file, registry, options);
-  refuse_another_plan(path, manifest, plans.train);
+  refuse_another_plan(path, manifest, plans.train, "this version makes of it",
+                      "name what is to be changed with --set, or go on with the version that made it");
   if (changes.empty() && !predict) return plans;
   options.overrides.insert(options.overrides.end(), changes.begin(), changes.end());
   options.predict = predict;

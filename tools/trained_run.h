@@ -14,6 +14,9 @@ namespace lanewise {
 Plans plan_run(const std::string& directory, const std::vector<Override>& changes, bool predict,
                const Registry& registry);
 
+// Throws Error(kCheckpoint) showing the difference when the run in `directory` is of another plan.
+void check_plan_of(const std::string& directory, const Plan& plan);
+
 // The newest valid checkpoint of a run, or the one with the best evaluation. Throws Error(kCheckpoint) when there is
 // none.
 Checkpoint checkpoint_of(const std::string& directory, bool best);

@@ -1,24 +1,131 @@
 #include "tools/training.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "graph/diff.h"
+#include "runtime/lane_table.h"
+#include "runtime/report.h"
 #include "tools/output.h"
 #include "tools/signals.h"
 #include "tools/summary.h"
 
 namespace lanewise {
 
+namespace {
+
+constexpr double kLongestTimeout = 1e6;  // seconds
+
+std::chrono::milliseconds as_time(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds));
+}
+
+// Before messages, where there are several processes.
+std::string speaker(const World* world) { return world == nullptr ? "" : fmt::format("rank {}: ", world->rank()); }
+
+// One line a difference.
+std::string agreement_difference(const std::string& first, const std::string& other) {
+  const auto a = nlohmann::ordered_json::parse(first), b = nlohmann::ordered_json::parse(other);
+  std::vector<std::string> lines;
+  for (const char* const word : {"program", "command", "processes"}) {
+    if (a.at(word) != b.at(word))
+      lines.push_back(fmt::format("{}: {} -> {}", word, a.at(word).dump(), b.at(word).dump()));
+  }
+  for (const char* const plan : {"pipeline", "evaluation"}) {
+    if (a.at(plan).is_object() && b.at(plan).is_object()) {
+      for (const std::string& line : plan_differences(a.at(plan), b.at(plan))) lines.push_back(line);
+    } else if (a.at(plan).is_object() != b.at(plan).is_object()) {
+      lines.push_back(fmt::format("{}: one of them has none", plan));
+    }
+  }
+  std::ranges::sort(lines);
+  lines.erase(std::unique(lines.begin(), lines.end()), lines.end());
+  return fmt::format("{}", fmt::join(lines, "\n  "));
+}
+
+}  // namespace
+
+std::unique_ptr<World> meet_processes(const Plans& plans, const std::string& command, double timeout_s) {
+  const std::optional<ProcessPlace> place = process_place();
+  if (!place) return nullptr;
+  const LaneTable lanes(plans.train, StreamTable(plans.train), place->rank, place->size);
+  if (place->size > lanes.size()) {
+    throw Error(Exit::kCommandLine, fmt::format("there are {} processes for {} lanes; start one a lane at most",
+                                                place->size, lanes.size()));
+  }
+  for (const PlanNode& node : plans.train.nodes) {
+    if (node.type->role != Role::kSink) continue;
+    const PlanNode& above = plans.train.nodes[plans.train.edges[node.inputs.front()].from];
+    if (above.type->role == Role::kOptimizer) continue;
+    throw Error(
+        Exit::kPipeline,
+        fmt::format("{} ({}) takes what comes from {}, and would see only a part of it in each of {} processes; "
+                    "leave it out, or run in one process",
+                    node.id, node.type->name, above.id, place->size));
+  }
+  JoinOptions options;
+  options.timeout = as_time(timeout_s);
+  options.agreement = nlohmann::ordered_json({{"program", "lanewise " + version()},
+                                              {"command", command},
+                                              {"processes", place->size},
+                                              {"pipeline", plans.train.expanded},
+                                              {"evaluation", plans.evaluate ? plans.evaluate->expanded : nullptr}})
+                          .dump();
+  options.difference = agreement_difference;
+  for (int r = 0; r < place->size; ++r) options.processes.push_back(lanes.process_text(r));
+  try {
+    return join_world(*place, options);
+  } catch (const Error& error) {
+    throw Error(error.exit(), fmt::format("rank {}: {}", place->rank, error.what()));
+  }
+}
+
+Plans plan_for_all(const std::function<Plans()>& make, double timeout_s) {
+  const std::optional<ProcessPlace> place = process_place();
+  try {
+    return make();
+  } catch (const Error& error) {
+    if (place)
+      tell_absence(*place, as_time(timeout_s), error.exit(), fmt::format("rank {}: {}", place->rank, error.what()));
+    throw;
+  }
+}
+
+void add_peer_timeout(Options& options, std::string& text) {
+  options.text("--peer-timeout", text, "with several processes, how long one may be late or silent (60)", "SECONDS");
+}
+
+double peer_timeout(const std::string& text) {
+  constexpr double kDefault = 60;
+  if (text.empty()) return kDefault;
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc{} || end != text.data() + text.size() || !(seconds >= 0.1 && seconds <= kLongestTimeout)) {
+    throw Error(Exit::kCommandLine,
+                fmt::format("--peer-timeout takes a number of seconds from 0.1 to 1000000, not \"{}\"", text));
+  }
+  return seconds;
+}
+
 int train_and_tell(Plans plans, RunOptions options, bool json) {
   catch_status_signal();
   options.terminal = error_is_terminal();
   options.signal = stop_signal;
   options.status_wanted = status_wanted;
-  options.say = [](const std::string& line) { write_error(line + "\n"); };
+  options.say = [by = options.world != nullptr && !options.world->first() ? speaker(options.world) : ""](
+                    const std::string& line) { write_error(by + line + "\n"); };
   options.draw = write_terminal;
   const std::string directory = options.directory;
+  const World* const world = options.world;
   Trainer trainer(std::move(plans), std::move(options));
   const nlohmann::ordered_json report = trainer.run();
 
   const int code = report.at("exit");
-  if (code != 0) write_error("error: " + report.at("reason").get<std::string>() + "\n");
+  if (code != 0) write_error(speaker(world) + "error: " + report.at("reason").get<std::string>() + "\n");
+  if (world != nullptr && !world->first()) return code;
   if (json) {
     Output().write(to_text(report) + "\n");
   } else {

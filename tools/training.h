@@ -1,10 +1,28 @@
 // What `run` and `resume` do alike: train, say how it went, and end with what came of it.
 #pragma once
 
+#include <functional>
+#include <memory>
+#include <string>
+
 #include "graph/spec.h"
 #include "runtime/trainer.h"
+#include "runtime/world.h"
+#include "tools/options.h"
 
 namespace lanewise {
+
+// The processes that this one trains together with, as the environment tells; null where it is alone. `command`: what
+// they are to do, the same in all of them. Throws Error(kCommandLine) or Error(kPeer).
+std::unique_ptr<World> meet_processes(const Plans& plans, const std::string& command, double timeout_s);
+
+// Plans with `make`; should that fail where there are several processes, the others hear of it.
+Plans plan_for_all(const std::function<Plans()>& make, double timeout_s);
+
+// Adds "--peer-timeout" to a command that trains.
+void add_peer_timeout(Options& options, std::string& text);
+// Its value in seconds. Throws Error(kCommandLine).
+double peer_timeout(const std::string& text);
 
 // Trains with this process's signals and standard error; prints the report as a summary, or as JSON. The exit code.
 int train_and_tell(Plans plans, RunOptions options, bool json);

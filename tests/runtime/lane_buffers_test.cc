@@ -94,9 +94,9 @@ TEST_CASE("buffers: a step that is applied keeps them, averaged if asked; one th
   const std::vector<BufferSpec> specs = {{"a", {2}, 0, 1}, {"b", {1}, 1, 2}};
   for (const bool average : {false, true}) {
     CAPTURE(average);
-    LaneBuffers buffers(specs, 3, at::kFloat, average);
+    LaneBuffers buffers(specs, 3, {0, 3}, at::kFloat, average);
     for (int lane = 0; lane < 3; ++lane) buffers.of(lane)[0].fill_(lane);
-    buffers.commit();
+    buffers.commit([](const at::Tensor& rows) { return rows; });
     CHECK(buffers.of(2)[0][1].item<float>() == (average ? 1 : 2));
     CHECK(buffers.mean(0)[0].item<float>() == 1);
     CHECK(buffers.mean(1)[0].item<float>() == 1);
@@ -105,7 +105,7 @@ TEST_CASE("buffers: a step that is applied keeps them, averaged if asked; one th
     CHECK(buffers.of(1)[1].item<float>() == 1);
     CHECK(buffers.values().sizes() == at::IntArrayRef({3, 3}));
   }
-  LaneBuffers other(specs, 2, at::kFloat, false);
+  LaneBuffers other(specs, 2, {0, 2}, at::kFloat, false);
   CHECK(error_of([&] {
           other.restore(at::zeros({3, 3}));
         }) == "6: the checkpoint's buffers are [3, 3] (lanes, values), and here [2, 3]");

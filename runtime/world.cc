@@ -1,0 +1,49 @@
+#include "runtime/world.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+
+namespace lanewise {
+namespace {
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+int number(const char* name, int least, int most) {
+  const std::string text = variable(name);
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc{} && end == text.data() + text.size() && least <= value && value <= most) return value;
+  throw Error(Exit::kCommandLine,
+              text.empty() ? fmt::format("WORLD_SIZE is set, but not {}; start the processes with torchrun, or as the "
+                                         "README says, or unset WORLD_SIZE",
+                                         name)
+                           : fmt::format("the environment variable {} is \"{}\", and has to be a number from {} to {}",
+                                         name, text, least, most));
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> World::communicator(const std::string&) { return make_local_communicator(); }
+
+std::optional<ProcessPlace> process_place() {
+  if (variable("WORLD_SIZE").empty()) return std::nullopt;
+  constexpr int kMostProcesses = 1 << 16, kMostPort = 65535;
+  ProcessPlace place;
+  place.size = number("WORLD_SIZE", 1, kMostProcesses);
+  if (place.size == 1) return std::nullopt;
+  place.rank = number("RANK", 0, place.size - 1);
+  place.port = number("MASTER_PORT", 1, kMostPort);
+  place.address = variable("MASTER_ADDR");
+  if (place.address.empty()) number("MASTER_ADDR", 0, 0);  // says that it is missing
+  place.one_host = variable("LOCAL_WORLD_SIZE") == variable("WORLD_SIZE");
+  place.agent_serves = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  if (const std::string attempt = variable("TORCHELASTIC_RESTART_COUNT"); !attempt.empty()) place.attempt = attempt;
+  return place;
+}
+
+}  // namespace lanewise
