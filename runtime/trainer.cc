@@ -144,7 +144,7 @@ class Trainer::Impl final : public RunControl {
     }
     ++skips_;
     if (skips_told_.size() < kSkipsTold) skips_told_.push_back(what);
-    progress_->say("note: " + what);
+    if (world_.first()) progress_->say("note: " + what);
     const std::lock_guard lock(mutex_);
     if (!stop) return Next::kGoOn;
     return next(stop);

@@ -62,8 +62,9 @@ struct JoinOptions {
   std::string agreement;                     // what must be the same in every process
   // What is different between the first process's agreement and that of another one, for a person.
   std::function<std::string(const std::string& first, const std::string& other)> difference;
-  std::vector<std::string> processes;  // what each is called in messages: "rank 1 (lane4, lane5)"
-  int lanes = 1;                       // of all processes
+  std::function<int()> signal = [] { return 0; };  // asked now and then; a signal number once one came
+  std::vector<std::string> processes;              // what each is called in messages: "rank 1 (lane4, lane5)"
+  int lanes = 1;                                   // of all processes
 };
 
 // Tells processes that are about to meet that this one cannot come, before it leaves. Never throws.

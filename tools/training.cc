@@ -75,6 +75,7 @@ std::unique_ptr<World> meet_processes(const Plans& plans, const std::string& com
                                               {"evaluation", plans.evaluate ? plans.evaluate->expanded : nullptr}})
                           .dump();
   options.difference = agreement_difference;
+  options.signal = stop_signal;
   for (int r = 0; r < place->size; ++r) options.processes.push_back(lanes.process_text(r));
   try {
     return join_world(*place, options);
@@ -88,9 +89,10 @@ Plans plan_for_all(const std::function<Plans()>& make, double timeout_s) {
   try {
     return make();
   } catch (const Error& error) {
-    if (place)
-      tell_absence(*place, as_time(timeout_s), error.exit(), fmt::format("rank {}: {}", place->rank, error.what()));
-    throw;
+    if (!place) throw;
+    const std::string reason = fmt::format("rank {}: {}", place->rank, error.what());
+    tell_absence(*place, as_time(timeout_s), error.exit(), reason);
+    throw Error(error.exit(), reason);
   }
 }
 

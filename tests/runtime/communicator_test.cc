@@ -1,9 +1,13 @@
 #include "runtime/communicator.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
+#include "graph/sha256.h"
 #include "runtime/random.h"
 #include "tests/check.h"
+#include "tests/runtime/errors.h"
+#include "tests/runtime/processes.h"
 
 using namespace lanewise;
 
@@ -11,13 +15,9 @@ namespace {
 
 constexpr int kSeed = 11;
 
-// Lanes of two streams each, over a linear model of `width` inputs; buckets filled with wide-ranging random numbers and
-// weights that are not all one.
-Replicas filled(int lanes, at::ScalarType dtype, std::int64_t width, bool per_device = false) {
-  Replicas r([&] { return model_type("linear").make(nlohmann::json::object(), {width}, {1}); }, "net",
-             {.dtype = dtype, .per_device = per_device, .lanes = lanes, .streams = 2 * lanes});
-  for (int lane = 0; lane < lanes; ++lane) {
-    Random random(kSeed, "test", "lane" + std::to_string(lane));
+void refill(Replicas& r, int round) {
+  for (int lane = r.first_lane(); lane < r.first_lane() + r.lane_count(); ++lane) {
+    Random random(kSeed, "test", fmt::format("lane{} {}", lane, round));
     std::vector<double> values(r.layout().size);
     for (std::int64_t i = 0; i < r.layout().parameters; ++i) {
       values[i] = random.normal() * std::exp(8 * random.normal());
@@ -29,39 +29,106 @@ Replicas filled(int lanes, at::ScalarType dtype, std::int64_t width, bool per_de
     values[r.layout().flag_at(lane, Flag::kStop)] = lane % 2;
     r.bucket(lane).copy_(at::tensor(values, at::kDouble));
   }
+}
+
+// Lanes of two streams each, over a linear model of `width` inputs; buckets filled with wide-ranging random numbers and
+// weights that are not all one. `own`: those that are here.
+Replicas filled(int lanes, at::ScalarType dtype, std::int64_t width, bool per_device = false,
+                std::optional<LaneRange> own = std::nullopt, int round = 0) {
+  Replicas r([&] { return model_type("linear").make(nlohmann::json::object(), {width}, {1}); }, "net",
+             {.dtype = dtype, .per_device = per_device, .lanes = lanes, .streams = 2 * lanes, .own = own});
+  refill(r, round);
   return r;
 }
 
-// What reduce() promises, element by element.
-template <class T>
-void check_reduction(Replicas& r) {
-  const BucketLayout& layout = r.layout();
-  const double n = make_local_communicator()->reduce(r);
-  double right_n = 0;
-  for (int s = 0; s < layout.streams; ++s) right_n += s % 3 == 0 ? 0.5 : 1;
-  CHECK(n == right_n);
-  std::int64_t wrong = 0;
-  for (std::int64_t i = 0; i < layout.size; ++i) {
-    double sum = 0;
-    for (int lane = 0; lane < r.lane_count(); ++lane) sum += r.bucket(lane).const_data_ptr<T>()[i];
-    const T right = static_cast<T>(i < layout.parameters ? sum * (1 / n) : sum);
-    if (r.reduced(0).const_data_ptr<T>()[i] != right) ++wrong;
+// What reduce() promises of a step of these rounds, element by element; in double.
+struct Right {
+  std::vector<double> values;
+  double n = 0;
+};
+Right right_sum(int lanes, at::ScalarType dtype, std::int64_t width, int rounds) {
+  Right right;
+  for (int round = 0; round < rounds; ++round) {
+    Replicas r = filled(lanes, dtype, width, false, std::nullopt, round);
+    right.values.resize(r.layout().size);
+    std::vector<double> sums(r.layout().size);
+    for (int lane = 0; lane < lanes; ++lane) {
+      const at::Tensor bucket = r.bucket(lane).to(at::kDouble);
+      for (std::int64_t i = 0; i < r.layout().size; ++i) sums[i] += bucket.const_data_ptr<double>()[i];
+    }
+    for (std::int64_t i = 0; i < r.layout().size; ++i) right.values[i] += sums[i];
+    for (int s = 0; s < 2 * lanes; ++s) right.n += s % 3 == 0 ? 0.5 : 1;
+    if (round + 1 < rounds) continue;
+    for (std::int64_t i = 0; i < r.layout().parameters; ++i) right.values[i] *= 1 / right.n;
   }
-  CHECK(wrong == 0);
+  return right;
 }
 
 }  // namespace
 
 TEST_CASE("communicator: the reduced gradient is the sum in lane order in double, times 1/N, rounded once") {
   CAPTURE(kSeed);
-  for (const int lanes : {1, 2, 3, 7, 8}) {
-    for (const std::int64_t width : {1, 255, 256, 1000}) {
-      CAPTURE(lanes);
-      CAPTURE(width);
-      Replicas narrow = filled(lanes, at::kFloat, width), wide = filled(lanes, at::kDouble, width);
-      check_reduction<float>(narrow);
-      check_reduction<double>(wide);
+  for (const int processes : {1, 2, 3}) {
+    for (const int lanes : {3, 7, 8}) {
+      for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+        for (const int rounds : {1, 3}) {
+          CAPTURE(processes);
+          CAPTURE(lanes);
+          CAPTURE(rounds);
+          const Right right = right_sum(lanes, dtype, 255, rounds);
+          const std::vector<std::string> wrong = in_processes(processes, [&](World& world) {
+            Replicas r = filled(lanes, dtype, 255, true, lanes_of(lanes, world.rank(), world.size()));
+            const auto communicator = world.communicator("reference");
+            double n = 0;
+            for (int round = 0; round < rounds; ++round) {
+              refill(r, round);
+              n = communicator->reduce(r, {.first = round == 0, .last = round + 1 == rounds});
+            }
+            const at::Tensor same = at::tensor(right.values, at::kDouble).to(dtype);
+            bool equal = n == right.n;
+            for (int d = 0; d < r.domain_count(); ++d) equal = equal && at::equal(r.reduced(d), same);
+            return equal ? "" : "other bits";
+          });
+          for (const std::string& text : wrong) CHECK(text == "");
+        }
+      }
     }
+  }
+}
+
+TEST_CASE(
+    "communicator: deterministic and fast give all processes the same bits, near the reference, and the same tail") {
+  for (const char* const reduction : {"deterministic", "fast"}) {
+    const Right right = right_sum(7, at::kFloat, 1000, 1);
+    const std::vector<std::string> all = in_processes(3, [&](World& world) {
+      Replicas r = filled(7, at::kFloat, 1000, false, lanes_of(7, world.rank(), world.size()));
+      world.communicator(reduction)->reduce(r);
+      const at::Tensor got = r.reduced(0).to(at::kDouble), want = at::tensor(right.values, at::kDouble);
+      const std::int64_t tail = r.layout().parameters;
+      const bool near = ((got - want).norm() / want.norm()).item<double>() < 1e-6;
+      const bool exact = at::equal(got.slice(0, tail), want.slice(0, tail).to(at::kFloat).to(at::kDouble));
+      const at::Tensor bits = r.reduced(0).contiguous();
+      return (near ? "" : "far ") + std::string(exact ? "" : "another tail ") +
+             sha256_hex({static_cast<const char*>(bits.const_data_ptr()), bits.nbytes()});
+    });
+    for (const std::string& text : all) CHECK(text == all.front());
+    CHECK(all.front().size() == 64);
+  }
+}
+
+TEST_CASE("communicator: weights that have come apart between processes are noticed by all, and the process is named") {
+  const std::vector<std::string> all = in_processes(3, [&](World& world) {
+    Replicas r = filled(3, at::kFloat, 10, false, lanes_of(3, world.rank(), world.size()));
+    const auto communicator = world.communicator("reference");
+    communicator->verify(r);
+    if (world.rank() == 2) r.weights(0)[1] += 1;
+    return error_of([&] { communicator->verify(r); });
+  });
+  for (const std::string& text : all) {
+    CHECK(
+        text ==
+        "9: the copies of the weights have come apart: those of rank 2 (lane2) differ from those of rank 0 (lane0); a "
+        "device or its memory has failed");
   }
 }
 

@@ -97,7 +97,48 @@ def checkpoint():
     return [row(f"checkpoint.{name}", "ms" if name.endswith("_ms") else "", samples) for name, samples in rows.items()]
 
 
-GROUPS = {"graph": graph, "memory": memory, "checkpoint": checkpoint}
+def train():
+    """The mlp 8-128-128-1 on sixteen streams, in several processes, against PyTorch's DDP over Gloo in as many: the same
+    files, initial weights, optimizer and steps."""
+    steps, warm = 2000, 200
+    torchrun = [".venv/bin/torchrun", "--standalone", "--nproc-per-node"]
+
+    def lanewise(folder, processes, reduction):
+        out = f"{folder}/run"
+        measured([*torchrun, str(processes), "--no-python", f"{BUILD}/lanewise", "run", f"{folder}/mlp.json", "--quiet",
+                  "--out", out, "--set", f"run.reduction={reduction}"])
+        with open(f"{out}/timings.jsonl") as f:
+            ends = [json.loads(line)["seconds"] for line in f]
+        with open(f"{out}/metrics.jsonl") as f:
+            losses = [json.loads(line)["loss"] for line in f]
+        shutil.rmtree(out)
+        return 1e6 * (ends[-1] - ends[warm - 1]) / (steps - warm), statistics.mean(losses[-100:])
+
+    def ddp(folder, processes):
+        said = subprocess.run([*torchrun, str(processes), "tools/benchmarks/ddp.py", folder, str(steps), str(warm)], check=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+        told = json.loads(said.splitlines()[-1])
+        return told["us"], told["loss"]
+
+    rows = []
+    with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+        subprocess.run([".venv/bin/python", "tools/benchmarks/mlp_files.py", folder, str(steps)], check=True)
+        for processes in (2, 4):
+            turns = [(lanewise(folder, processes, "reference"), lanewise(folder, processes, "fast"), ddp(folder, processes))
+                     for _ in range(5)]
+            worst = max(abs(t[i][1] - t[2][1]) / t[2][1] for t in turns for i in (0, 1))
+            print(f"losses after {steps} steps, {processes} processes: lanewise {turns[0][0][1]:.6g}, DDP {turns[0][2][1]:.6g}, "
+                  f"at most {worst:.1e} apart")
+            name = f"train.mlp_vs_ddp{processes}"
+            rows += [row(f"{name}", "", [d[0] / r[0] for r, _, d in turns], 3, ">="),
+                     row(f"{name}_fast", "", [d[0] / f[0] for _, f, d in turns]),
+                     row(f"{name}_us", "us", [r[0] for r, _, _ in turns]),
+                     row(f"{name}_fast_us", "us", [f[0] for _, f, _ in turns]),
+                     row(f"{name}_ddp_us", "us", [d[0] for _, _, d in turns])]
+    return rows
+
+
+GROUPS = {"graph": graph, "memory": memory, "checkpoint": checkpoint, "train": train}
 
 
 def machine():

@@ -1,0 +1,231 @@
+#include "runtime/process_store.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "runtime/bounded.h"
+
+namespace lanewise {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kNotice{1000};  // that processes have to say that they are still there
+constexpr milliseconds kPoll{20};
+
+std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+double seconds(milliseconds time) { return static_cast<double>(time.count()) / 1000; }
+
+bool serves(const ProcessPlace& place) { return place.rank == 0 && !place.agent_serves; }
+
+// Something else that listens there may take a call and never answer, which the store waits for without end.
+c10::intrusive_ptr<c10d::Store> tcp_store(const std::string& address, const c10d::TCPStoreOptions& options) {
+  using Store = c10::intrusive_ptr<c10d::Store>;
+  const std::optional<Store> opened = bounded<Store>(options.timeout + kNotice, [address, options]() -> Store {
+    return c10::make_intrusive<c10d::TCPStore>(address, options);
+  });
+  if (!opened) throw std::runtime_error("something else listens there");
+  return *opened;
+}
+
+c10::intrusive_ptr<c10d::Store> open_store(const ProcessPlace& place, milliseconds timeout) {
+  own_address_towards(place.address);  // an unknown host is said at once
+  try {
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<std::uint16_t>(place.port);
+    options.isServer = serves(place);
+    options.numWorkers = place.size;
+    options.waitWorkers = false;
+    options.timeout = timeout;
+    return c10::make_intrusive<c10d::PrefixStore>("lanewise/" + place.attempt, tcp_store(place.address, options));
+  } catch (const std::exception& error) {
+    if (serves(place)) {
+      throw Error(Exit::kPeer,
+                  fmt::format("the store of the processes cannot be opened at {}:{}: {}; is the port taken? "
+                              "MASTER_PORT names another",
+                              place.address, place.port, first_line(error)));
+    }
+    throw Error(Exit::kPeer,
+                fmt::format("{} does not answer at {}:{} within {} s: {}; is it running, and are MASTER_ADDR and "
+                            "MASTER_PORT its own?",
+                            place.agent_serves ? "torchrun's store" : "rank 0, which holds the store of the processes,",
+                            place.address, place.port, seconds(timeout), first_line(error)));
+  }
+}
+
+std::string as_failure(Exit exit, const std::string& reason) {
+  return nlohmann::json({{"exit", static_cast<int>(exit)}, {"reason", reason}})
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string key_of(const char* key, int rank) { return fmt::format("{}.{}", key, rank); }
+
+}  // namespace
+
+// This host's address on the way to `host`. Nothing is sent.
+std::string own_address_towards(const std::string& host) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_DGRAM;
+  if (const int error = ::getaddrinfo(host.c_str(), "9", &hints, &found); error != 0) {
+    throw Error(Exit::kPeer, fmt::format("the host \"{}\" (MASTER_ADDR) is not known here: {}", host,
+                                         error == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(error)));
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, ::freeaddrinfo);
+  for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
+    const int fd = ::socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) continue;
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    const bool known = ::connect(fd, a->ai_addr, a->ai_addrlen) == 0 &&
+                       ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0;
+    ::close(fd);
+    char text[NI_MAXHOST];
+    if (known &&
+        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) {
+      return text;
+    }
+  }
+  throw Error(Exit::kPeer, fmt::format("there is no way from here to the host \"{}\" (MASTER_ADDR)", host));
+}
+
+std::string first_line(const std::exception& error) {
+  const auto* const torch = dynamic_cast<const c10::Error*>(&error);
+  const std::string text = torch != nullptr ? torch->what_without_backtrace() : error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+ProcessStore::ProcessStore(const ProcessPlace& place, const JoinOptions& options) : options_(options) {
+  const auto started = Clock::now();
+  shared_ = std::make_shared<Shared>(
+      Shared{open_store(place, options.timeout), options.processes, place.rank, serves(place)});
+  try {
+    meet(started);
+    agree();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw Error(Exit::kPeer, fmt::format("the store of the processes is gone: {}", first_line(error)));
+  }
+}
+
+void ProcessStore::refuse(Exit exit, const std::string& reason) {
+  tell_failure(exit, reason);
+  throw Error(exit, reason);
+}
+
+void ProcessStore::meet(Clock::time_point started) {
+  const Shared& s = *shared_;
+  if (s.store->add(key_of("here", s.rank), 1) > 1)
+    refuse(Exit::kPeer, fmt::format("there are two processes with RANK {} of {}", s.rank, s.names.size()));
+  s.store->set(key_of("agrees", s.rank), bytes_of(options_.agreement));
+  while (true) {
+    const std::vector<int> missing = lacking(s, "agrees");
+    if (missing.empty()) return;
+    if (s.store->check({"failure"})) throw told_failure(s);
+    if (options_.signal() != 0)
+      refuse(Exit::kStopped, fmt::format("{} was stopped before the first step", name_of(s.rank)));
+    if (Clock::now() - started > options_.timeout)
+      refuse(Exit::kPeer, fmt::format("{} did not come within {} s", names(s, missing), seconds(options_.timeout)));
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
+void ProcessStore::agree() {
+  const auto of = [&](int rank) { return text_of(shared_->store->get(key_of("agrees", rank))); };
+  const std::string right = of(0);
+  for (int r = 1; r < static_cast<int>(shared_->names.size()); ++r) {
+    const std::string other = of(r);
+    if (other == right) continue;
+    refuse(Exit::kPeer,
+           fmt::format("the processes were not started alike; rank 0 against rank {}:\n  {}\n  give all of "
+                       "them the same program, file and options",
+                       r, options_.difference(right, other)));
+  }
+}
+
+std::vector<int> ProcessStore::lacking(const Shared& s, const char* key) {
+  std::vector<int> ranks;
+  for (int r = 0; r < static_cast<int>(s.names.size()); ++r) {
+    if (!s.store->check({key_of(key, r)})) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+std::string ProcessStore::names(const Shared& s, const std::vector<int>& ranks) {
+  std::string text;
+  for (const int r : ranks) text += (text.empty() ? "" : " and ") + s.names[r];
+  return text;
+}
+
+Error ProcessStore::told_failure(const Shared& s) {
+  const nlohmann::json failure = nlohmann::json::parse(text_of(s.store->get("failure")));
+  return Error(static_cast<Exit>(failure.at("exit").get<int>()), failure.at("reason").get<std::string>());
+}
+
+void ProcessStore::tell_failure(Exit exit, const std::string& reason) {
+  if (std::exchange(failed_, true)) return;
+  try {
+    bounded<bool>(kNotice + 2 * kPoll, [s = shared_, failure = as_failure(exit, reason)] {
+      const auto until = Clock::now() + kNotice;
+      s->store->compareSet("failure", {}, bytes_of(failure));
+      s->store->set(key_of("left", s->rank), bytes_of(""));
+      // Who asks the store why still finds it.
+      while (s->serves && Clock::now() < until && !lacking(*s, "left").empty()) std::this_thread::sleep_for(kPoll);
+      return true;
+    });
+  } catch (const std::exception&) {  // the others see that this process is gone
+  }
+}
+
+Error ProcessStore::find_out(const Shared& s, const std::string& when, const std::string& said) {
+  const auto until = Clock::now() + kNotice;
+  s.store->set(key_of("left", s.rank), bytes_of(""));
+  std::vector<int> missing;
+  while (!s.store->check({"failure"})) {
+    missing = lacking(s, "left");
+    if (missing.empty() || Clock::now() > until) break;
+    std::this_thread::sleep_for(kPoll);
+  }
+  const std::string reason = missing.empty()
+                                 ? fmt::format("the processes lost touch {}: {}", when, said)
+                                 : fmt::format("{} is gone or does not answer, {}", names(s, missing), when);
+  s.store->compareSet("failure", {}, bytes_of(as_failure(Exit::kPeer, reason)));
+  if (s.serves) std::this_thread::sleep_for(5 * kPoll);  // the others come for it
+  return told_failure(s);
+}
+
+Error ProcessStore::what_happened(const std::string& when, const std::string& said) {
+  failed_ = true;
+  try {
+    const std::optional<Error> found =
+        bounded<Error>(kNotice + 10 * kPoll, [s = shared_, when, said] { return find_out(*s, when, said); });
+    if (found) return *found;
+  } catch (const std::exception&) {
+  }
+  return Error(Exit::kPeer,
+               fmt::format("{} is gone or does not answer, {}; it held the store of the processes", name_of(0), when));
+}
+
+void tell_absence(const ProcessPlace& place, milliseconds timeout, Exit exit, const std::string& reason) {
+  try {
+    const auto store = open_store(place, timeout);
+    store->compareSet("failure", {}, bytes_of(as_failure(exit, reason)));
+    if (serves(place)) std::this_thread::sleep_for(kNotice);  // the others come for it here
+  } catch (const std::exception&) {                           // they see that nobody comes
+  }
+}
+
+}  // namespace lanewise

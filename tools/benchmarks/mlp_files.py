@@ -1,0 +1,39 @@
+"""Writes what tools/bench `train` trains on: sixteen CSV files of first-order processes, initial weights, and the pipeline."""
+import json
+import sys
+
+import torch
+from safetensors.torch import save_file
+
+
+def main():
+    folder, steps = sys.argv[1], int(sys.argv[2])
+    torch.manual_seed(7)
+    for stream in range(16):
+        x, rows = torch.zeros(8), []
+        for _ in range(steps):
+            x = 0.9 * x + 0.44 * torch.randn(8)
+            rows.append([*x.tolist(), torch.sin(3 * x.mean()).item()])
+        with open(f"{folder}/{stream}.csv", "w") as f:
+            f.write(",".join([*(f"x{i}" for i in range(8)), "y"]) + "\n")
+            f.writelines(",".join(f"{v:.9g}" for v in row) + "\n" for row in rows)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 128), torch.nn.ReLU(), torch.nn.Linear(128, 128), torch.nn.ReLU(),
+                              torch.nn.Linear(128, 1))
+    save_file(net.state_dict(), f"{folder}/init.safetensors")
+    pipeline = {
+        "name": "mlp", "models": {"net": {"type": "mlp", "hidden": [128, 128], "init": "init.safetensors"}},
+        "nodes": [
+            {"id": "gen", "repeat": 16, "type": "csv", "each": {"path": [f"{s}.csv" for s in range(16)]},
+             "params": {"features": [f"x{i}" for i in range(8)], "target": ["y"]}},
+            {"id": "pair", "repeat": 8, "type": "pair", "in": [{"from": "gen", "take": 2, "capacity": 4}]},
+            {"id": "lane", "repeat": 8, "type": "compute", "device": "cpu:*", "params": {"model": "net"},
+             "in": [{"from": "pair", "take": 1}, {"from": "opt", "initial": 1}]},
+            {"id": "reduce", "type": "allreduce", "in": [{"from": "lane"}]},
+            {"id": "opt", "type": "optimizer", "in": [{"from": "reduce"}], "params": {"name": "sgd", "lr": 0.01}}],
+        "run": {"steps": steps, "threads": 1}}
+    with open(f"{folder}/mlp.json", "w") as f:
+        json.dump(pipeline, f)
+
+
+if __name__ == "__main__":
+    main()
