@@ -8,7 +8,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from safetensors.torch import load_file
+from safetensors.numpy import load_file
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -24,7 +24,7 @@ def main():
     data = torch.tensor(tables)  # [streams, steps, 9]
     net = torch.nn.Sequential(torch.nn.Linear(8, 128), torch.nn.ReLU(), torch.nn.Linear(128, 128), torch.nn.ReLU(),
                               torch.nn.Linear(128, 1))
-    net.load_state_dict(load_file(f"{folder}/init.safetensors"))
+    net.load_state_dict({name: torch.from_numpy(p) for name, p in load_file(f"{folder}/init.safetensors").items()})
     net = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     losses = []

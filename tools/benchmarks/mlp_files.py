@@ -1,9 +1,10 @@
 """Writes what tools/bench `train` trains on: sixteen CSV files of first-order processes, initial weights, and the pipeline."""
 import json
+import math
 import sys
 
 import torch
-from safetensors.torch import save_file
+from safetensors.numpy import save_file
 
 
 def main():
@@ -13,18 +14,18 @@ def main():
         x, rows = torch.zeros(8), []
         for _ in range(steps):
             x = 0.9 * x + 0.44 * torch.randn(8)
-            rows.append([*x.tolist(), torch.sin(3 * x.mean()).item()])
+            rows.append([*x.tolist(), math.sin(3 * x.mean().item())])
         with open(f"{folder}/{stream}.csv", "w") as f:
             f.write(",".join([*(f"x{i}" for i in range(8)), "y"]) + "\n")
             f.writelines(",".join(f"{v:.9g}" for v in row) + "\n" for row in rows)
     net = torch.nn.Sequential(torch.nn.Linear(8, 128), torch.nn.ReLU(), torch.nn.Linear(128, 128), torch.nn.ReLU(),
                               torch.nn.Linear(128, 1))
-    save_file(net.state_dict(), f"{folder}/init.safetensors")
+    save_file({name: p.numpy() for name, p in net.state_dict().items()}, f"{folder}/init.safetensors")
     pipeline = {
         "name": "mlp", "models": {"net": {"type": "mlp", "hidden": [128, 128], "init": "init.safetensors"}},
         "nodes": [
             {"id": "gen", "repeat": 16, "type": "csv", "each": {"path": [f"{s}.csv" for s in range(16)]},
-             "params": {"features": [f"x{i}" for i in range(8)], "target": ["y"]}},
+             "params": {"features": [f"x{i}" for i in range(8)], "target": ["y"], "horizon": 0}},
             {"id": "pair", "repeat": 8, "type": "pair", "in": [{"from": "gen", "take": 2, "capacity": 4}]},
             {"id": "lane", "repeat": 8, "type": "compute", "device": "cpu:*", "params": {"model": "net"},
              "in": [{"from": "pair", "take": 1}, {"from": "opt", "initial": 1}]},
