@@ -1,6 +1,7 @@
 // Several processes on CPUs: Gloo for what they do together.
 #include <ATen/ATen.h>
 #include <arpa/inet.h>
+#include <c10/util/Flags.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 
@@ -14,6 +15,8 @@
 #include "runtime/lane_sum.h"
 #include "runtime/process_store.h"
 #include "runtime/world.h"
+
+C10_DECLARE_int(caffe2_log_level);
 
 namespace lanewise {
 namespace {
@@ -220,9 +223,14 @@ void GlooCommunicator::verify(const Replicas& replicas) {
 }  // namespace
 
 std::unique_ptr<World> join_world(const ProcessPlace& place, const JoinOptions& options) {
-  // LibTorch's flight recorder costs time at every operation, and threads that are processes (tests) race in it.
   static std::once_flag once;
-  std::call_once(once, [] { ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0); });
+  std::call_once(once, [] {
+    // LibTorch's flight recorder costs time at every operation, and threads that are processes (tests) race in it.
+    ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0);
+    // What goes wrong is told once, by us, and without LibTorch's stack.
+    constexpr int kFatal = 3;
+    if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = kFatal;
+  });
   return std::make_unique<GlooWorld>(place, options);
 }
 

@@ -93,8 +93,9 @@ class Group {
     for (int rank = 0; rank < size; ++rank) start(rank, arguments, other);
   }
 
-  // `other` changes what torchrun would put into the environment.
-  void start(int rank, const Texts& arguments, const Variables& other = {}, const std::string& directory = "") {
+  // `other` changes what torchrun would put into the environment; `through` is a command that starts the process.
+  void start(int rank, const Texts& arguments, const Variables& other = {}, const std::string& directory = "",
+             Texts through = {}) {
     Variables variables = other;  // insert() keeps what is there
     variables.insert({{"RANK", std::to_string(rank)},
                       {"LOCAL_RANK", std::to_string(rank)},
@@ -104,7 +105,9 @@ class Group {
                       {"MASTER_PORT", port_}});
     Surroundings around{.directory = directory};
     for (const auto& [name, value] : variables) around.environment.push_back(name + "=" + value);
-    processes_.push_back(std::make_unique<Process>(lanewise_argv(arguments), around));
+    const Texts argv = lanewise_argv(arguments);
+    through.insert(through.end(), argv.begin(), argv.end());
+    processes_.push_back(std::make_unique<Process>(through, around));
   }
 
   Process& operator[](int i) { return *processes_[i]; }
@@ -200,6 +203,38 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   }
   return difference / largest;
 }
+
+// Two hosts with a cable between them: network namespaces of this one, where that is allowed.
+class TwoHosts {
+ public:
+  TwoHosts() {
+    const auto ip = [&](const std::string& arguments) { made_ = made_ && run("ip " + arguments); };
+    for (const std::string& name : names_) ip("netns add " + name);
+    ip("link add veth0 netns " + names_[0] + " type veth peer name veth0 netns " + names_[1]);
+    for (int host = 0; host < 2; ++host) {
+      const std::string inside = "-n " + names_[host] + " ";
+      ip(inside + "addr add " + address(host) + "/24 dev veth0");
+      ip(inside + "link set veth0 up");
+      ip(inside + "link set lo up");
+    }
+  }
+  ~TwoHosts() {
+    for (const std::string& name : names_) run("ip netns del " + name);
+  }
+  TwoHosts(const TwoHosts&) = delete;
+  TwoHosts& operator=(const TwoHosts&) = delete;
+
+  bool made() const { return made_; }
+  std::string address(int host) const { return "10.77.0." + std::to_string(host + 1); }
+  Texts on(int host) const { return {"/usr/bin/env", "ip", "netns", "exec", names_[host]}; }
+  void pull_the_cable() const { REQUIRE(run("ip -n " + names_[0] + " link set veth0 down")); }
+
+ private:
+  static bool run(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
+
+  const std::string names_[2] = {"lanewise-a" + std::to_string(getpid()), "lanewise-b" + std::to_string(getpid())};
+  bool made_ = true;
+};
 
 Texts torchrun_argv(const Texts& options, const Texts& command) {
   Texts argv = {fs::absolute(".venv/bin/torchrun").string(), "--standalone", "--no-python"};
@@ -441,6 +476,36 @@ TEST_CASE("processes: a port that something else listens on, and a host that nob
   check_ended(agent.wait(), 8, {port.text()});
   check_ended(no_host.wait(), 8, {"no-such-host.invalid"});
   CHECK(steps_in(dir.path("run")) == 0);
+}
+
+TEST_CASE("processes: two hosts train as one, and each names the other when the cable is pulled") {
+  const TwoHosts hosts;
+  if (!hosts.made()) {
+    MESSAGE("not run: network namespaces cannot be made here");
+    return;
+  }
+  const TempDir dir;
+  const auto start = [&](Group& group, const Texts& arguments) {
+    const Variables apart = {{"LOCAL_WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", hosts.address(0)}};
+    for (int host = 0; host < 2; ++host) group.start(host, arguments, apart, "", hosts.on(host));
+  };
+  const std::string whole = whole_run("configs/sines16.json", dir.path("whole"), {"run.steps=30"});
+  Group together(2);
+  start(together, run_arguments("configs/sines16.json", dir.path("run"), {"run.steps=30"}));
+  check_done(together.wait());
+  check_same(dir.path("run"), whole);
+
+  Group apart(2);
+  start(apart,
+        run_arguments("configs/sines16.json", dir.path("apart"), {"run.steps=1000000"}, {"--peer-timeout", "2"}));
+  REQUIRE(apart[0].wait_for_file(dir.path("apart/metrics.jsonl"), 1));
+  hosts.pull_the_cable();
+  const std::vector<Finished> all = apart.wait();
+  for (int rank = 0; rank < 2; ++rank) {
+    INFO(all[rank].err);
+    CHECK(all[rank].exit == 8);
+    CHECK(contains(all[rank].err, rank == 0 ? "rank 1 (lane4" : "rank 0 (lane0"));
+  }
 }
 
 TEST_CASE("processes: more of them than lanes are refused, and leave nothing behind") {
