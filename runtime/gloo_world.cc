@@ -49,6 +49,8 @@ std::shared_ptr<gloo::transport::Device> device(const ProcessPlace& place) {
   return c10d::ProcessGroupGloo::createDeviceForHostname(address);
 }
 
+constexpr std::chrono::milliseconds kEnough{300};  // for what usually takes no time
+
 class GlooWorld;
 
 class GlooCommunicator final : public Communicator {
@@ -77,10 +79,15 @@ class GlooWorld final : public World {
     rank_ = place.rank;
     size_ = place.size;
     in_touch([&] {
+      using Group = c10::intrusive_ptr<c10d::ProcessGroupGloo>;
       auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
       gloo->devices.push_back(device(place));
-      group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(
-          c10::make_intrusive<c10d::PrefixStore>("gloo", store_.store()), rank_, size_, gloo);
+      const auto made = bounded<Group>(options.timeout + kEnough, [gloo, store = store_.store(), place]() -> Group {
+        return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store),
+                                                           place.rank, place.size, gloo);
+      });
+      if (!made) throw std::runtime_error("the processes cannot be connected");
+      group_ = *made;
     });
   }
 
@@ -169,7 +176,6 @@ class GlooWorld final : public World {
 
   // Whoever waits for this process notices now, and not by a timeout.
   void hang_up() {
-    constexpr std::chrono::milliseconds kEnough{300};
     const auto group = std::make_shared<c10::intrusive_ptr<c10d::ProcessGroupGloo>>(std::move(group_));
     bounded<bool>(kEnough, [group] {
       group->reset();

@@ -37,7 +37,7 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const std::string& address, const c10d
   const std::optional<Store> opened = bounded<Store>(options.timeout + kNotice, [address, options]() -> Store {
     return c10::make_intrusive<c10d::TCPStore>(address, options);
   });
-  if (!opened) throw std::runtime_error("something else listens there");
+  if (!opened) throw std::runtime_error("nothing answers, or something else listens there");
   return *opened;
 }
 
@@ -107,52 +107,64 @@ std::string first_line(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
-ProcessStore::ProcessStore(const ProcessPlace& place, const JoinOptions& options) : options_(options) {
+ProcessStore::ProcessStore(const ProcessPlace& place, const JoinOptions& options) {
   const auto started = Clock::now();
   shared_ = std::make_shared<Shared>(
       Shared{open_store(place, options.timeout), options.processes, place.rank, serves(place)});
   try {
-    meet(started);
-    agree();
+    const auto left = options.timeout - std::chrono::duration_cast<milliseconds>(Clock::now() - started);
+    const milliseconds most = std::max(left, milliseconds(0)) + kNotice * 3 / 2;  // who refuses stays for a moment
+    const auto meeting = bounded<bool>(most, [s = shared_, options, started] {
+      meet(*s, options, started);
+      agree(*s, options);
+      return true;
+    });
+    if (!meeting) throw store_is_gone("before the first round");
   } catch (const Error&) {
+    failed_ = true;
     throw;
-  } catch (const std::exception& error) {
-    throw Error(Exit::kPeer, fmt::format("the store of the processes is gone: {}", first_line(error)));
+  } catch (const std::exception&) {
+    throw store_is_gone("before the first round");
   }
 }
 
-void ProcessStore::refuse(Exit exit, const std::string& reason) {
-  tell_failure(exit, reason);
+Error ProcessStore::store_is_gone(const std::string& when) {
+  failed_ = true;
+  return Error(Exit::kPeer,
+               fmt::format("{} is gone or does not answer, {}; it held the store of the processes", name_of(0), when));
+}
+
+void ProcessStore::refuse(const Shared& s, Exit exit, const std::string& reason) {
+  tell(s, exit, reason);
   throw Error(exit, reason);
 }
 
-void ProcessStore::meet(Clock::time_point started) {
-  const Shared& s = *shared_;
+void ProcessStore::meet(const Shared& s, const JoinOptions& options, Clock::time_point started) {
   if (s.store->add(key_of("here", s.rank), 1) > 1)
-    refuse(Exit::kPeer, fmt::format("there are two processes with RANK {} of {}", s.rank, s.names.size()));
-  s.store->set(key_of("agrees", s.rank), bytes_of(options_.agreement));
+    refuse(s, Exit::kPeer, fmt::format("there are two processes with RANK {} of {}", s.rank, s.names.size()));
+  s.store->set(key_of("agrees", s.rank), bytes_of(options.agreement));
   while (true) {
     const std::vector<int> missing = lacking(s, "agrees");
     if (missing.empty()) return;
     if (s.store->check({"failure"})) throw told_failure(s);
-    if (options_.signal() != 0)
-      refuse(Exit::kStopped, fmt::format("{} was stopped before the first step", name_of(s.rank)));
-    if (Clock::now() - started > options_.timeout)
-      refuse(Exit::kPeer, fmt::format("{} did not come within {} s", names(s, missing), seconds(options_.timeout)));
+    if (options.signal() != 0)
+      refuse(s, Exit::kStopped, fmt::format("{} was stopped before the first step", s.names[s.rank]));
+    if (Clock::now() - started > options.timeout)
+      refuse(s, Exit::kPeer, fmt::format("{} did not come within {} s", names(s, missing), seconds(options.timeout)));
     std::this_thread::sleep_for(kPoll);
   }
 }
 
-void ProcessStore::agree() {
-  const auto of = [&](int rank) { return text_of(shared_->store->get(key_of("agrees", rank))); };
+void ProcessStore::agree(const Shared& s, const JoinOptions& options) {
+  const auto of = [&](int rank) { return text_of(s.store->get(key_of("agrees", rank))); };
   const std::string right = of(0);
-  for (int r = 1; r < static_cast<int>(shared_->names.size()); ++r) {
+  for (int r = 1; r < static_cast<int>(s.names.size()); ++r) {
     const std::string other = of(r);
     if (other == right) continue;
-    refuse(Exit::kPeer,
+    refuse(s, Exit::kPeer,
            fmt::format("the processes were not started alike; rank 0 against rank {}:\n  {}\n  give all of "
                        "them the same program, file and options",
-                       r, options_.difference(right, other)));
+                       r, options.difference(right, other)));
   }
 }
 
@@ -175,15 +187,19 @@ Error ProcessStore::told_failure(const Shared& s) {
   return Error(static_cast<Exit>(failure.at("exit").get<int>()), failure.at("reason").get<std::string>());
 }
 
+void ProcessStore::tell(const Shared& s, Exit exit, const std::string& reason) {
+  const auto until = Clock::now() + kNotice;
+  s.store->compareSet("failure", {}, bytes_of(as_failure(exit, reason)));
+  s.store->set(key_of("left", s.rank), bytes_of(""));
+  // Who asks the store why still finds it.
+  while (s.serves && Clock::now() < until && !lacking(s, "left").empty()) std::this_thread::sleep_for(kPoll);
+}
+
 void ProcessStore::tell_failure(Exit exit, const std::string& reason) {
   if (std::exchange(failed_, true)) return;
   try {
-    bounded<bool>(kNotice + 2 * kPoll, [s = shared_, failure = as_failure(exit, reason)] {
-      const auto until = Clock::now() + kNotice;
-      s->store->compareSet("failure", {}, bytes_of(failure));
-      s->store->set(key_of("left", s->rank), bytes_of(""));
-      // Who asks the store why still finds it.
-      while (s->serves && Clock::now() < until && !lacking(*s, "left").empty()) std::this_thread::sleep_for(kPoll);
+    bounded<bool>(kNotice + 2 * kPoll, [s = shared_, exit, reason] {
+      tell(*s, exit, reason);
       return true;
     });
   } catch (const std::exception&) {  // the others see that this process is gone
@@ -215,8 +231,7 @@ Error ProcessStore::what_happened(const std::string& when, const std::string& sa
     if (found) return *found;
   } catch (const std::exception&) {
   }
-  return Error(Exit::kPeer,
-               fmt::format("{} is gone or does not answer, {}; it held the store of the processes", name_of(0), when));
+  return store_is_gone(when);
 }
 
 void tell_absence(const ProcessPlace& place, milliseconds timeout, Exit exit, const std::string& reason) {

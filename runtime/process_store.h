@@ -52,15 +52,17 @@ class ProcessStore {
     bool serves = false;
   };
 
-  void meet(std::chrono::steady_clock::time_point started);
-  void agree();
-  [[noreturn]] void refuse(Exit exit, const std::string& reason);
+  static void meet(const Shared& shared, const JoinOptions& options, std::chrono::steady_clock::time_point started);
+  static void agree(const Shared& shared, const JoinOptions& options);
+  [[noreturn]] static void refuse(const Shared& shared, Exit exit, const std::string& reason);
+  static void tell(const Shared& shared, Exit exit, const std::string& reason);
   static std::vector<int> lacking(const Shared& shared, const char* key);
   static std::string names(const Shared& shared, const std::vector<int>& ranks);
   static Error told_failure(const Shared& shared);
   static Error find_out(const Shared& shared, const std::string& when, const std::string& said);
 
-  const JoinOptions options_;
+  Error store_is_gone(const std::string& when);
+
   std::shared_ptr<Shared> shared_;
   bool failed_ = false;
 };
