@@ -78,17 +78,7 @@ class GlooWorld final : public World {
   GlooWorld(const ProcessPlace& place, const JoinOptions& options) : store_(place, options) {
     rank_ = place.rank;
     size_ = place.size;
-    in_touch([&] {
-      using Group = c10::intrusive_ptr<c10d::ProcessGroupGloo>;
-      auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
-      gloo->devices.push_back(device(place));
-      const auto made = bounded<Group>(options.timeout + kEnough, [gloo, store = store_.store(), place]() -> Group {
-        return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store),
-                                                           place.rank, place.size, gloo);
-      });
-      if (!made) throw std::runtime_error("the processes cannot be connected");
-      group_ = *made;
-    });
+    connect(place, options);
   }
 
   std::vector<std::string> gather(const std::string& own) override {
@@ -158,6 +148,27 @@ class GlooWorld final : public World {
   void broadcast(at::Tensor& tensor) {
     std::vector<at::Tensor> list = {tensor};
     in_touch([&] { group_->broadcast(list)->wait(); });
+  }
+
+  // Who is refused a connection notices at once, who waits for one by the timeout.
+  void connect(const ProcessPlace& place, const JoinOptions& options) {
+    using Group = c10::intrusive_ptr<c10d::ProcessGroupGloo>;
+    const auto until = std::chrono::steady_clock::now() + options.timeout;
+    try {
+      auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
+      gloo->devices.push_back(device(place));
+      const auto made = bounded<Group>(options.timeout + kEnough, [gloo, store = store_.store(), place]() -> Group {
+        return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store),
+                                                           place.rank, place.size, gloo);
+      });
+      if (!made) throw std::runtime_error("the processes cannot be connected");
+      group_ = *made;
+    } catch (const Error& error) {  // of this process alone
+      store_.tell_failure(error.exit(), fmt::format("{}: {}", name_of(rank_), error.what()));
+      throw;
+    } catch (const std::exception& error) {
+      throw store_.what_happened("before the first round", first_line(error), until);
+    }
   }
 
   template <class F>

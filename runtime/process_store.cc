@@ -206,8 +206,8 @@ void ProcessStore::tell_failure(Exit exit, const std::string& reason) {
   }
 }
 
-Error ProcessStore::find_out(const Shared& s, const std::string& when, const std::string& said) {
-  const auto until = Clock::now() + kNotice;
+Error ProcessStore::find_out(const Shared& s, const std::string& when, const std::string& said,
+                             Clock::time_point until) {
   s.store->set(key_of("left", s.rank), bytes_of(""));
   std::vector<int> missing;
   while (!s.store->check({"failure"})) {
@@ -223,11 +223,13 @@ Error ProcessStore::find_out(const Shared& s, const std::string& when, const std
   return told_failure(s);
 }
 
-Error ProcessStore::what_happened(const std::string& when, const std::string& said) {
+Error ProcessStore::what_happened(const std::string& when, const std::string& said, Clock::time_point until) {
   failed_ = true;
+  until = std::max(until, Clock::now()) + kNotice;
+  const auto most = std::chrono::duration_cast<milliseconds>(until - Clock::now()) + 10 * kPoll;
   try {
     const std::optional<Error> found =
-        bounded<Error>(kNotice + 10 * kPoll, [s = shared_, when, said] { return find_out(*s, when, said); });
+        bounded<Error>(most, [s = shared_, when, said, until] { return find_out(*s, when, said, until); });
     if (found) return *found;
   } catch (const std::exception&) {
   }

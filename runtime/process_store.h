@@ -40,8 +40,9 @@ class ProcessStore {
   // Says why this process leaves, unless another has said so before. Never throws.
   void tell_failure(Exit exit, const std::string& reason);
   // Why what the processes did together has failed, by what a library `said`: the same in all that are still there.
-  // `when`: "in round 12".
-  Error what_happened(const std::string& when, const std::string& said);
+  // `when`: "in round 12". `until`: the others may take so long to notice, and a moment more.
+  Error what_happened(const std::string& when, const std::string& said,
+                      std::chrono::steady_clock::time_point until = std::chrono::steady_clock::now());
   bool failed() const { return failed_; }
 
  private:
@@ -59,7 +60,8 @@ class ProcessStore {
   static std::vector<int> lacking(const Shared& shared, const char* key);
   static std::string names(const Shared& shared, const std::vector<int>& ranks);
   static Error told_failure(const Shared& shared);
-  static Error find_out(const Shared& shared, const std::string& when, const std::string& said);
+  static Error find_out(const Shared& shared, const std::string& when, const std::string& said,
+                        std::chrono::steady_clock::time_point until);
 
   Error store_is_gone(const std::string& when);
 

@@ -92,7 +92,7 @@ def checkpoint():
         rows["saving_step_ms"] += saving
         rows["mean_ratio"].append(statistics.mean(saving) / statistics.mean(quiet))
         rows["longest_ratio"].append(max(saving) / max(quiet))
-        rows["snapshot_ms"].append(1000 * saves["snapshot_seconds"] / saves["saves"])
+        rows["snapshot_ms"].append(1000 * saves["snapshot_seconds"] / saves["saved"])
         rows["save_ms"].append(1000 * saves["mean_seconds"])
     return [row(f"checkpoint.{name}", "ms" if name.endswith("_ms") else "", samples) for name, samples in rows.items()]
 
