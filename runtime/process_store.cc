@@ -146,7 +146,10 @@ void ProcessStore::meet(const Shared& s, const JoinOptions& options, Clock::time
   while (true) {
     const std::vector<int> missing = lacking(s, "agrees");
     if (missing.empty()) return;
-    if (s.store->check({"failure"})) throw told_failure(s);
+    if (s.store->check({"failure"})) {
+      take_leave(s, kNotice);
+      throw told_failure(s);
+    }
     if (options.signal() != 0)
       refuse(s, Exit::kStopped, fmt::format("{} was stopped before the first step", s.names[s.rank]));
     if (Clock::now() - started > options.timeout)
@@ -187,12 +190,15 @@ Error ProcessStore::told_failure(const Shared& s) {
   return Error(static_cast<Exit>(failure.at("exit").get<int>()), failure.at("reason").get<std::string>());
 }
 
-void ProcessStore::tell(const Shared& s, Exit exit, const std::string& reason) {
-  const auto until = Clock::now() + kNotice;
-  s.store->compareSet("failure", {}, bytes_of(as_failure(exit, reason)));
+void ProcessStore::take_leave(const Shared& s, milliseconds most) {
+  const auto until = Clock::now() + most;
   s.store->set(key_of("left", s.rank), bytes_of(""));
-  // Who asks the store why still finds it.
   while (s.serves && Clock::now() < until && !lacking(s, "left").empty()) std::this_thread::sleep_for(kPoll);
+}
+
+void ProcessStore::tell(const Shared& s, Exit exit, const std::string& reason) {
+  s.store->compareSet("failure", {}, bytes_of(as_failure(exit, reason)));
+  take_leave(s, kNotice);
 }
 
 void ProcessStore::tell_failure(Exit exit, const std::string& reason) {
@@ -219,14 +225,14 @@ Error ProcessStore::find_out(const Shared& s, const std::string& when, const std
                                  ? fmt::format("the processes lost touch {}: {}", when, said)
                                  : fmt::format("{} is gone or does not answer, {}", names(s, missing), when);
   s.store->compareSet("failure", {}, bytes_of(as_failure(Exit::kPeer, reason)));
-  if (s.serves) std::this_thread::sleep_for(5 * kPoll);  // the others come for it
+  take_leave(s, kNotice / 2);
   return told_failure(s);
 }
 
 Error ProcessStore::what_happened(const std::string& when, const std::string& said, Clock::time_point until) {
   failed_ = true;
   until = std::max(until, Clock::now()) + kNotice;
-  const auto most = std::chrono::duration_cast<milliseconds>(until - Clock::now()) + 10 * kPoll;
+  const auto most = std::chrono::duration_cast<milliseconds>(until - Clock::now()) + kNotice / 2 + 5 * kPoll;
   try {
     const std::optional<Error> found =
         bounded<Error>(most, [s = shared_, when, said, until] { return find_out(*s, when, said, until); });

@@ -56,6 +56,8 @@ class ProcessStore {
   static void meet(const Shared& shared, const JoinOptions& options, std::chrono::steady_clock::time_point started);
   static void agree(const Shared& shared, const JoinOptions& options);
   [[noreturn]] static void refuse(const Shared& shared, Exit exit, const std::string& reason);
+  // Says that this process has noticed. The one that serves the store stays until the others have, `most` so long.
+  static void take_leave(const Shared& shared, std::chrono::milliseconds most);
   static void tell(const Shared& shared, Exit exit, const std::string& reason);
   static std::vector<int> lacking(const Shared& shared, const char* key);
   static std::string names(const Shared& shared, const std::vector<int>& ranks);

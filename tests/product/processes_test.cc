@@ -236,8 +236,9 @@ class TwoHosts {
   bool made_ = true;
 };
 
-Texts torchrun_argv(const Texts& options, const Texts& command) {
-  Texts argv = {fs::absolute(".venv/bin/torchrun").string(), "--standalone", "--no-python"};
+// `logs`: a directory for torchrun's own.
+Texts torchrun_argv(const std::string& logs, const Texts& options, const Texts& command) {
+  Texts argv = {fs::absolute(".venv/bin/torchrun").string(), "--standalone", "--no-python", "--log-dir", logs};
   argv.insert(argv.end(), options.begin(), options.end());
   argv.insert(argv.end(), command.begin(), command.end());
   return argv;
@@ -253,7 +254,7 @@ TEST_CASE("processes: torchrun with 1, 2 and 4 of them leaves what the command a
     std::map<std::string, std::unique_ptr<Process>> runs;  // by the number of processes
     for (const char* const n : {"1", "2", "4"}) {
       const Texts command = lanewise_argv(run_arguments(config, dir.path(n), sets));
-      runs[n] = std::make_unique<Process>(torchrun_argv({"--nproc-per-node", n}, command));
+      runs[n] = std::make_unique<Process>(torchrun_argv(dir.path(), {"--nproc-per-node", n}, command));
     }
     const std::string whole = whole_run(config, dir.path("whole"), sets);
     for (const auto& [n, run] : runs) {
@@ -538,8 +539,8 @@ TEST_CASE(
   for (const std::string& argument :
        lanewise_argv(run_arguments(file, dir.path("run"), {}, {"--resume-if-any", "--peer-timeout", "10"})))
     script += " '" + argument + "'";
-  const Finished finished =
-      run_program(torchrun_argv({"--nproc-per-node", "2", "--max-restarts", "2"}, {"/bin/bash", "-c", script}));
+  const Finished finished = run_program(
+      torchrun_argv(dir.path(), {"--nproc-per-node", "2", "--max-restarts", "2"}, {"/bin/bash", "-c", script}));
   INFO(finished.err);
   REQUIRE(finished.exit == 0);
   CHECK(read_json(dir.path("run/report.json")).at("resumed_after") == 9);
