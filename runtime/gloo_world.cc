@@ -206,7 +206,7 @@ double GlooCommunicator::reduce_as(Replicas& replicas, RoundOfStep round) {
   const std::vector<const T*> lanes = buckets<T>(replicas);
   const std::int64_t most = reference_ ? (layout.lanes + world_.size() - 1) / world_.size() : 1;
   if (!own_.defined()) {
-    own_ = at::zeros({reference_ ? most : 1, layout.size}, replicas.weights(0).options());
+    own_ = at::zeros({most, layout.size}, replicas.weights(0).options());
     if (reference_) all_ = at::zeros({most * world_.size(), layout.size}, own_.options());
   }
   T* const own = own_.data_ptr<T>();

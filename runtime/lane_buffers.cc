@@ -41,7 +41,9 @@ std::vector<at::Tensor> LaneBuffers::of(int lane) const {
   return views;
 }
 
-at::Tensor LaneBuffers::mean(std::size_t i) const { return part(mean_of_lanes(kept_), i).clone(); }
+at::Tensor LaneBuffers::mean(std::size_t i) const {
+  return mean_of_lanes(kept_.narrow(1, offsets_[i], element_count(specs_[i].shape))).view(specs_[i].shape);
+}
 
 void LaneBuffers::set(std::size_t i, const at::Tensor& values) {
   for (std::int64_t lane = 0; lane < values_.size(0); ++lane) part(values_[lane], i).copy_(values);

@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "runtime/bounded.h"
+#include "runtime/library_error.h"
 
 namespace lanewise {
 namespace {
@@ -102,8 +103,7 @@ std::string own_address_towards(const std::string& host) {
 }
 
 std::string first_line(const std::exception& error) {
-  const auto* const torch = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = torch != nullptr ? torch->what_without_backtrace() : error.what();
+  const std::string text = what_without_stack(error);
   return text.substr(0, text.find('\n'));
 }
 

@@ -38,7 +38,6 @@ void refuse_another_optimizer(const TrainingParts& parts, const Checkpoint& chec
 // and those of no lane come last.
 at::Tensor gather_streams(const TrainingParts& parts, const at::Tensor& rows) {
   at::Tensor all = rows.clone();
-  if (parts.world.size() == 1) return all;
   std::int64_t begin = 0, count = 0, last = 0;
   for (int lane = 0; lane < parts.lanes.size(); ++lane) {
     const auto streams = static_cast<std::int64_t>(parts.lanes.streams(lane).size());

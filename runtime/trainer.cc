@@ -1,10 +1,9 @@
 #include "runtime/trainer.h"
 
-#include <c10/util/Exception.h>
-
 #include <csignal>
 #include <filesystem>
 #include <limits>
+#include <numeric>
 #include <thread>
 
 #include "graph/cut.h"
@@ -19,6 +18,7 @@
 #include "runtime/fit.h"
 #include "runtime/lane_table.h"
 #include "runtime/ledger.h"
+#include "runtime/library_error.h"
 #include "runtime/packing.h"
 #include "runtime/progress.h"
 #include "runtime/random.h"
@@ -43,12 +43,6 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 nlohmann::ordered_json number(std::optional<double> value) {
   if (!value || !std::isfinite(*value)) return nullptr;
   return *value;
-}
-
-// LibTorch adds its own stack to what it says.
-std::string tell_exception(const std::exception& error) {
-  const auto* const torch = dynamic_cast<const c10::Error*>(&error);
-  return torch != nullptr ? torch->what_without_backtrace() : error.what();
 }
 
 std::optional<double> number_in(const nlohmann::ordered_json& value) {
@@ -92,7 +86,7 @@ class Trainer::Impl final : public RunControl {
       reason_ = "out of memory; a smaller model, fewer lanes or smaller capacities need less";
     } catch (const std::exception& error) {
       exit = Exit::kInternal;
-      reason_ = tell_exception(error);
+      reason_ = what_without_stack(error);
     }
     if (writer_ != nullptr) saves_ = writer_->times();
     writer_.reset();  // a save in progress is finished; what became of it was said, or is the reason already
@@ -220,18 +214,23 @@ class Trainer::Impl final : public RunControl {
 
   // Opens the run directory, which is the first process's; the checkpoint to go on from, if any.
   std::optional<Checkpoint> open_directory() {
-    if (!saves() || !world_.first()) {
-      directory_ = std::make_unique<RunDirectory>("", [](const std::string&) {});
-      if (!saves()) return std::nullopt;
-    }
-    data_ = data_files_of_all();
+    const auto say = [this](const std::string& line) {
+      if (world_.first()) progress_->say(line);
+    };
+    const bool writes = saves() && world_.first();
+    if (!writes) directory_ = std::make_unique<RunDirectory>("", say);
+    if (!saves()) return std::nullopt;
     std::optional<Checkpoint> checkpoint;
-    if (world_.first()) checkpoint = lock_and_open();
+    if (writes) checkpoint = lock_directory(say);
+    data_ = data_files_of_all();
+    if (writes) open_files(checkpoint, say);
     return checkpoint_for_all(std::move(checkpoint));
   }
 
-  std::optional<Checkpoint> lock_and_open() {
-    const auto say = [this](const std::string& line) { progress_->say(line); };
+  using Say = std::function<void(const std::string&)>;
+
+  // The newest checkpoint, where the run is resumed.
+  std::optional<Checkpoint> lock_directory(const Say& say) {
     const std::string& path = options_.directory;
     std::error_code error;
     std::filesystem::create_directories(path, error);
@@ -246,23 +245,24 @@ class Trainer::Impl final : public RunControl {
     const CheckpointRules& rules = plans_.train.run.checkpoint;
     store_ = std::make_unique<CheckpointStore>(
         path, CheckpointSettings{.keep = rules.keep, .keep_best = rules.keep_best}, say);
-    std::optional<Checkpoint> checkpoint;
-    if (options_.resume) checkpoint = store_->newest();
+    return options_.resume ? store_->newest() : std::nullopt;
+  }
+
+  void open_files(const std::optional<Checkpoint>& checkpoint, const Say& say) {
     RunDirectory::Lengths kept;
     if (checkpoint) {
       check_data_files(checkpoint->manifest.at("data"), data_);
       kept = checkpoint->manifest.at("lengths").get<RunDirectory::Lengths>();
     }
-    directory_ = std::make_unique<RunDirectory>(path, say, std::move(kept));
+    directory_ = std::make_unique<RunDirectory>(options_.directory, say, std::move(kept));
     directory_->write("manifest.json", manifest(plans_, threads_).dump(2) + "\n");
     writer_ = std::make_unique<CheckpointWriter>(
         [this](const Checkpoint& c, std::optional<double> score) {
           directory_->sync(c.manifest.at("lengths").get<RunDirectory::Lengths>());
           store_->save(c, score);
         },
-        rules.on_error == "stop" ? OnError::kStop : OnError::kContinue,
+        plans_.train.run.checkpoint.on_error == "stop" ? OnError::kStop : OnError::kContinue,
         [say](const std::string& what) { say("warning: no checkpoint was saved: " + what + "; the run goes on"); });
-    return checkpoint;
   }
 
   void train() {
@@ -308,7 +308,6 @@ class Trainer::Impl final : public RunControl {
 
   // The processes agree on why the training has ended: the first of them that knows tells the others.
   void settle_end() {
-    if (world_.size() == 1) return;
     const nlohmann::json own = {{"reason", reason_}, {"ended_by", ended_by_}, {"stopped", stopped_}};
     for (const std::string& text : world_.gather(own.dump())) {
       const nlohmann::json told = nlohmann::json::parse(text);
@@ -370,7 +369,6 @@ class Trainer::Impl final : public RunControl {
     return world_.size() == 1 ? whole : cut(whole, lanes_.own(), world_.first());
   }
   bool any_process(bool here) {
-    if (world_.size() == 1) return here;
     const std::vector<std::string> all = world_.gather(here ? "1" : "");
     return std::ranges::any_of(all, [](const std::string& text) { return !text.empty(); });
   }
@@ -380,7 +378,7 @@ class Trainer::Impl final : public RunControl {
 
   nlohmann::ordered_json data_files_of_all() {
     nlohmann::ordered_json files = data_files(train_);
-    if (world_.size() == 1) return files;
+    if (world_.size() == 1) return files;  // as they are: paths need not be UTF-8
     nlohmann::ordered_json all = nlohmann::ordered_json::object();
     for (const std::string& text : world_.gather(files.dump())) all.update(nlohmann::ordered_json::parse(text));
     return all;
@@ -397,20 +395,19 @@ class Trainer::Impl final : public RunControl {
   // For the report: what the others' streams, nodes and edges have counted.
   void gather_accounts() {
     if (world_.size() == 1) return;
-    nlohmann::json own = {{"samples", samples_ - samples_before_}, {"flow", pack(flow_report_)}};
+    nlohmann::json own = {{"flow", pack(flow_report_)}};
     for (int s = 0; s < streams_.size(); ++s) own["streams"].push_back(pack(ledger_.account(s)));
     std::vector<nlohmann::json> all;
     for (const std::string& text : world_.gather(own.dump())) all.push_back(nlohmann::json::parse(text));
+    std::vector<FlowReport> reports;
+    for (const nlohmann::json& one : all) reports.push_back(unpack_flow_report(one.at("flow")));
+    flow_report_ = merge_reports(plans_.train, reports);
     const std::lock_guard lock(mutex_);
     samples_ = samples_before_;
-    std::vector<FlowReport> reports;
-    for (const nlohmann::json& one : all) {
-      samples_ += one.at("samples").get<std::uint64_t>();
-      reports.push_back(unpack_flow_report(one.at("flow")));
-    }
-    for (int s = 0; s < streams_.size(); ++s)
+    for (int s = 0; s < streams_.size(); ++s) {
       ledger_.set(s, unpack_account(all[lanes_.rank_of_stream(s)].at("streams").at(s)));
-    flow_report_ = merge_reports(plans_.train, reports);
+      samples_ += ledger_.used(s);
+    }
   }
 
   // One evaluation, between two steps: a flow of its own over the evaluation's plan, the weights read in place.
@@ -453,14 +450,11 @@ class Trainer::Impl final : public RunControl {
     saved_at_ = step;
     nlohmann::ordered_json& manifest = checkpoint.manifest;
     const std::vector<std::uint64_t> trained = trained_by_all();
-    std::uint64_t samples = samples_before_;
-    for (const std::string& text : world_.gather(std::to_string(samples_ - samples_before_)))
-      samples += std::stoull(text);
     if (!world_.first()) return;
     manifest["data"] = data_;
     manifest["lengths"] = directory_->flush();
     manifest["loss"] = {{"first", number(first_loss_)}, {"last", number(last_loss_)}};
-    manifest["samples"] = samples;
+    manifest["samples"] = std::accumulate(trained.begin(), trained.end(), std::uint64_t{0});
     manifest["trained"] = trained;
     manifest["steps_per_pass"] = steps_per_pass_;
     manifest["seconds"] = training_seconds();
@@ -475,10 +469,10 @@ class Trainer::Impl final : public RunControl {
   std::vector<std::uint64_t> trained_by_all() {
     nlohmann::json own;
     for (int s = 0; s < streams_.size(); ++s) own.push_back(trained_before_[s] + ledger_.used(s));
-    std::vector<std::uint64_t> trained = own;
-    if (world_.size() == 1) return trained;
-    const std::vector<std::string> all = world_.gather(own.dump());
-    for (int s = 0; s < streams_.size(); ++s) trained[s] = nlohmann::json::parse(all[lanes_.rank_of_stream(s)]).at(s);
+    std::vector<nlohmann::json> all;
+    for (const std::string& text : world_.gather(own.dump())) all.push_back(nlohmann::json::parse(text));
+    std::vector<std::uint64_t> trained;
+    for (int s = 0; s < streams_.size(); ++s) trained.push_back(all[lanes_.rank_of_stream(s)].at(s));
     return trained;
   }
 
@@ -527,7 +521,7 @@ class Trainer::Impl final : public RunControl {
   }
 
   FlowOptions flow_options() const {
-    return {.threads = threads_, .pin = options_.pin, .on_worker_start = use_one_thread, .tell = tell_exception};
+    return {.threads = threads_, .pin = options_.pin, .on_worker_start = use_one_thread, .tell = what_without_stack};
   }
 
   // Of training, evaluations included, and of the runs that this one resumes.

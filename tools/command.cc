@@ -8,6 +8,7 @@
 
 #include "graph/error.h"
 #include "graph/registry.h"
+#include "runtime/report.h"
 #include "tools/output.h"
 #include "tools/signals.h"
 
@@ -50,7 +51,7 @@ int dispatch(const Arguments& arguments) {
     return 0;
   }
   if (name == "--version") {
-    Output().write("lanewise " LANEWISE_VERSION "\n");
+    Output().write("lanewise " + version() + "\n");
     return 0;
   }
   std::vector<std::string> names;

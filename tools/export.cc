@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "nodes/builtin.h"
+#include "runtime/report.h"
 #include "runtime/safetensors.h"
 #include "runtime/snapshot.h"
 #include "tools/options.h"
@@ -30,7 +31,7 @@ int export_command(const Arguments& arguments) {
   const Checkpoint checkpoint = checkpoint_of(options.file(), best);
   const nlohmann::ordered_json& pipeline = plans.train.expanded;
   write_safetensors(to, checkpoint.weights,
-                    {{"lanewise", LANEWISE_VERSION},
+                    {{"lanewise", version()},
                      {"step", fmt::format("{}", checkpoint.step)},
                      {"digest", plans.train.digest},
                      {"models", pipeline.at("models").dump()},

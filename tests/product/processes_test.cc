@@ -1,6 +1,5 @@
 // One pipeline in several processes: what they leave is what one process leaves, and however one of them fails, is told
 // to stop, does not come or is gone, all end, with one exit code and the reason.
-#include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -14,6 +13,7 @@
 #include <memory>
 #include <regex>
 
+#include "tests/ports.h"
 #include "tests/product/pipelines.h"
 #include "tests/product/run_command.h"
 
@@ -47,16 +47,6 @@ const Texts kShortly = {"--peer-timeout", "3"};  // where a test waits for it
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-int bound_socket(std::uint16_t& port) {
-  const int s = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-  socklen_t size = sizeof address;
-  REQUIRE(bind(s, reinterpret_cast<sockaddr*>(&address), size) == 0);
-  REQUIRE(getsockname(s, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  port = ntohs(address.sin_port);
-  return s;
-}
-
 // A port of this machine that something else than a store listens on: it takes calls, and never answers.
 class MutePort {
  public:
@@ -70,12 +60,6 @@ class MutePort {
   std::uint16_t port_ = 0;
   int socket_;
 };
-
-std::string free_port() {
-  std::uint16_t port = 0;
-  close(bound_socket(port));
-  return std::to_string(port);
-}
 
 Texts run_arguments(const std::string& file, const std::string& out, const Texts& sets = {}, const Texts& more = {}) {
   Texts arguments = {"run", file, "--out", out, "--quiet"};
@@ -125,7 +109,7 @@ class Group {
 
  private:
   int size_;
-  std::string port_ = free_port();
+  std::string port_ = std::to_string(free_port());
   std::vector<std::unique_ptr<Process>> processes_;
 };
 

@@ -2,9 +2,6 @@
 #pragma once
 
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <functional>
 #include <string>
@@ -12,20 +9,9 @@
 #include <vector>
 
 #include "runtime/world.h"
+#include "tests/ports.h"
 
 namespace lanewise {
-
-inline int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  ::bind(fd, reinterpret_cast<sockaddr*>(&address), size);
-  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  ::close(fd);
-  return ntohs(address.sin_port);
-}
 
 // What `act` returns in each of so many processes, or what it throws, by rank. One alone needs no others.
 inline std::vector<std::string> in_processes(int processes, const std::function<std::string(World&)>& act,
