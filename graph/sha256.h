@@ -1,6 +1,7 @@
 // SHA-256, for digests of plans and files.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -9,6 +10,8 @@
 struct evp_md_ctx_st;
 
 namespace lanewise {
+
+constexpr std::size_t kSha256Digits = 64;
 
 // The digest of `bytes` as 64 lower-case hexadecimal digits.
 std::string sha256_hex(std::string_view bytes);

@@ -33,7 +33,7 @@ std::string endless_source(const Plan& plan) {
 
 // What needs an end must have one.
 void check_ends(const Spec& spec, const Document& document, Settings& settings, Draft& train,
-                std::optional<Draft>& evaluation, std::vector<Problem>& problems) {
+                std::optional<Draft>& evaluation, bool predict, std::vector<Problem>& problems) {
   const RunSettings& run = settings.run;
   if (const std::string id = endless_source(train.plan); !id.empty() && run.passes && !run.steps && !run.minutes) {
     problems.push_back(
@@ -46,6 +46,13 @@ void check_ends(const Spec& spec, const Document& document, Settings& settings, 
   if (id.empty()) return;
   const bool swapped =
       std::any_of(spec.nodes.begin(), spec.nodes.end(), [](const NodeSpec& node) { return node.swapped; });
+  if (predict) {
+    problems.push_back(
+        {{"command line", ""},
+         fmt::format("predict needs an end, since {} is endless: give one, as in --set evaluate.steps=100",
+                     in_quotes(id))});
+    return;
+  }
   if (!swapped) {
     problems.push_back(
         {document.place("/evaluate"), fmt::format("evaluate needs \"steps\", since {} is endless", in_quotes(id))});
@@ -148,7 +155,7 @@ Plans plan_pipeline(const std::string& text, const std::string& file, const Regi
   if (options.infer && wiring.sound) {
     infer(train, problems);
     if (evaluation) infer_evaluation(*evaluation, train, problems);
-    check_ends(spec, document, settings, train, evaluation, problems);
+    check_ends(spec, document, settings, train, evaluation, options.predict, problems);
     if (problems.empty() && registry.rules) registry.rules(train.plan, problems);
   }
   if (options.infer && !problems.empty()) check_model_names(spec, train.plan, problems);

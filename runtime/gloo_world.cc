@@ -3,14 +3,17 @@
 #include <arpa/inet.h>
 #include <c10/util/Flags.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "graph/sha256.h"
 #include "runtime/bounded.h"
 #include "runtime/lane_sum.h"
 #include "runtime/process_store.h"
@@ -95,6 +98,8 @@ class GlooWorld final : public World {
     return texts;
   }
 
+  bool break_off(bool here) override { return store_.break_off(here); }
+
   std::string from_first(const std::string& own) override {
     at::Tensor size = at::tensor({static_cast<std::int64_t>(own.size())}, at::kLong);
     broadcast(size);
@@ -121,8 +126,7 @@ class GlooWorld final : public World {
   }
 
   void tell_failure(Exit exit, const std::string& reason) override {
-    hang_up();
-    store_.tell_failure(exit, reason);
+    store_.tell_failure(exit, reason, [this] { hang_up(); });
   }
 
   // Every process's `own`, of equal sizes, one below the other: [n, …] -> [n of all, …], or into `all`.
@@ -227,13 +231,14 @@ double GlooCommunicator::reduce_as(Replicas& replicas, RoundOfStep round) {
 
 void GlooCommunicator::verify(const Replicas& replicas) {
   replicas.verify();
-  const std::vector<std::string> sums = world_.gather(replicas.weights_sha256());
+  const std::vector<std::string> sums = world_.gather(fmt::format("{}", fmt::join(replicas.parameter_sha256(), "")));
   for (int r = 1; r < world_.size(); ++r) {
-    if (sums[r] == sums[0]) continue;
-    throw Error(Exit::kDevice,
-                fmt::format("the copies of the weights have come apart: those of {} differ from those of "
-                            "{}; a device or its memory has failed",
-                            world_.name_of(r), world_.name_of(0)));
+    const auto differs = std::ranges::mismatch(sums[r], sums[0]).in1;
+    if (differs == sums[r].end()) continue;
+    const auto parameter = (differs - sums[r].begin()) / kSha256Digits;
+    throw Error(Exit::kDevice, fmt::format("the copies of the weights have come apart: {} of {} differs from that of "
+                                           "{}; a device or its memory has failed",
+                                           replicas.specs()[parameter].name, world_.name_of(r), world_.name_of(0)));
   }
 }
 

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <map>
 
+#include "runtime/tensors.h"
+
 namespace lanewise {
 namespace {
 
@@ -16,7 +18,7 @@ json pack_tensors(const std::vector<NamedTensor>& tensors, std::string& bytes) {
   for (const NamedTensor& t : tensors) {
     const at::Tensor whole = t.tensor.contiguous();
     all.push_back({{"name", t.name}, {"dtype", static_cast<int>(whole.scalar_type())}, {"shape", whole.sizes().vec()}});
-    bytes.append(static_cast<const char*>(whole.const_data_ptr()), whole.nbytes());
+    bytes += raw_bytes(whole);
   }
   return all;
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -24,6 +25,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kNotice{1000};  // that processes have to say that they are still there
 constexpr milliseconds kPoll{20};
+constexpr const char* kNobody = "nothing listens there";
+constexpr milliseconds kAsk{100};  // between questions to the store while each works by itself
 
 std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
@@ -35,35 +38,87 @@ bool serves(const ProcessPlace& place) { return place.rank == 0 && !place.agent_
 // Something else that listens there may take a call and never answer, which the store waits for without end.
 c10::intrusive_ptr<c10d::Store> tcp_store(const std::string& address, const c10d::TCPStoreOptions& options) {
   using Store = c10::intrusive_ptr<c10d::Store>;
-  const std::optional<Store> opened = bounded<Store>(options.timeout + kNotice, [address, options]() -> Store {
-    return c10::make_intrusive<c10d::TCPStore>(address, options);
-  });
-  if (!opened) throw std::runtime_error("nothing answers, or something else listens there");
-  return *opened;
+  const auto started = Clock::now();
+  try {
+    const std::optional<Store> opened = bounded<Store>(options.timeout + kNotice, [address, options]() -> Store {
+      return c10::make_intrusive<c10d::TCPStore>(address, options);
+    });
+    if (opened) return *opened;
+  } catch (const std::exception& error) {
+    if (options.isServer) throw;
+    if (Clock::now() - started >= options.timeout) throw std::runtime_error(kNobody);
+  }
+  throw std::runtime_error("something else listens there");
 }
 
-c10::intrusive_ptr<c10d::Store> open_store(const ProcessPlace& place, milliseconds timeout) {
+using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+// Throws Error(kPeer) when the host is not known.
+Addresses resolve(const std::string& host, const std::string& port) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  if (const int error = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
+    throw Error(Exit::kPeer, fmt::format("the host \"{}\" (MASTER_ADDR) is not known here: {}", host,
+                                         error == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(error)));
+  }
+  return {found, ::freeaddrinfo};
+}
+
+bool listens(const addrinfo& at) {
+  constexpr int kPatience = 200;  // milliseconds
+  const int fd = ::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return false;
+  pollfd ready{fd, POLLOUT, 0};
+  int error = 0;
+  socklen_t size = sizeof error;
+  const bool taken = (::connect(fd, at.ai_addr, at.ai_addrlen) == 0 || errno == EINPROGRESS) &&
+                     ::poll(&ready, 1, kPatience) == 1 && ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 &&
+                     error == 0;
+  ::close(fd);
+  return taken;
+}
+
+// Until something listens where the store is to be. The store's own tries come ever more rarely, so that it would miss
+// one that opens shortly before the time is up.
+void wait_for_listener(const ProcessPlace& place, const JoinOptions& options) {
+  const auto until = Clock::now() + options.timeout;
+  const Addresses addresses = resolve(place.address, std::to_string(place.port));
+  while (true) {
+    for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
+      if (listens(*a)) return;
+    }
+    if (options.signal() != 0) throw Error(Exit::kStopped, "stopped by a signal before the processes met");
+    if (Clock::now() > until) throw std::runtime_error(kNobody);
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
+c10::intrusive_ptr<c10d::Store> open_store(const ProcessPlace& place, const JoinOptions& join) {
   own_address_towards(place.address);  // an unknown host is said at once
   try {
+    if (place.rank != 0 && !place.agent_serves) wait_for_listener(place, join);
     c10d::TCPStoreOptions options;
     options.port = static_cast<std::uint16_t>(place.port);
     options.isServer = serves(place);
     options.numWorkers = place.size;
     options.waitWorkers = false;
-    options.timeout = timeout;
+    options.useLibUV = false;  // that server stops answering anyone when a connection is closed as soon as it is made
+    options.timeout = join.timeout;
     return c10::make_intrusive<c10d::PrefixStore>("lanewise/" + place.attempt, tcp_store(place.address, options));
+  } catch (const Error&) {
+    throw;
   } catch (const std::exception& error) {
     if (serves(place)) {
       throw Error(Exit::kPeer,
-                  fmt::format("the store of the processes cannot be opened at {}:{}: {}; is the port taken? "
-                              "MASTER_PORT names another",
+                  fmt::format("rank 0 cannot serve the store of the processes at {}:{}: {}; is MASTER_ADDR this host, "
+                              "and MASTER_PORT free?",
                               place.address, place.port, first_line(error)));
     }
     throw Error(Exit::kPeer,
-                fmt::format("{} does not answer at {}:{} within {} s: {}; is it running, and are MASTER_ADDR and "
+                fmt::format("{} is not found at {}:{} within {} s: {}; is it running, and are MASTER_ADDR and "
                             "MASTER_PORT its own?",
                             place.agent_serves ? "torchrun's store" : "rank 0, which holds the store of the processes,",
-                            place.address, place.port, seconds(timeout), first_line(error)));
+                            place.address, place.port, seconds(join.timeout), first_line(error)));
   }
 }
 
@@ -78,14 +133,8 @@ std::string key_of(const char* key, int rank) { return fmt::format("{}.{}", key,
 
 // This host's address on the way to `host`. Nothing is sent.
 std::string own_address_towards(const std::string& host) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_DGRAM;
-  if (const int error = ::getaddrinfo(host.c_str(), "9", &hints, &found); error != 0) {
-    throw Error(Exit::kPeer, fmt::format("the host \"{}\" (MASTER_ADDR) is not known here: {}", host,
-                                         error == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(error)));
-  }
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, ::freeaddrinfo);
-  for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
+  const Addresses addresses = resolve(host, "9");
+  for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
     const int fd = ::socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) continue;
     sockaddr_storage own{};
@@ -109,8 +158,7 @@ std::string first_line(const std::exception& error) {
 
 ProcessStore::ProcessStore(const ProcessPlace& place, const JoinOptions& options) {
   const auto started = Clock::now();
-  shared_ = std::make_shared<Shared>(
-      Shared{open_store(place, options.timeout), options.processes, place.rank, serves(place)});
+  shared_ = std::make_shared<Shared>(Shared{open_store(place, options), options.processes, place.rank, serves(place)});
   try {
     const auto left = options.timeout - std::chrono::duration_cast<milliseconds>(Clock::now() - started);
     const milliseconds most = std::max(left, milliseconds(0)) + kNotice * 3 / 2;  // who refuses stays for a moment
@@ -136,6 +184,7 @@ Error ProcessStore::store_is_gone(const std::string& when) {
 
 void ProcessStore::refuse(const Shared& s, Exit exit, const std::string& reason) {
   tell(s, exit, reason);
+  take_leave(s, kNotice);
   throw Error(exit, reason);
 }
 
@@ -147,8 +196,9 @@ void ProcessStore::meet(const Shared& s, const JoinOptions& options, Clock::time
     const std::vector<int> missing = lacking(s, "agrees");
     if (missing.empty()) return;
     if (s.store->check({"failure"})) {
+      const Error failure = told_failure(s);
       take_leave(s, kNotice);
-      throw told_failure(s);
+      throw failure;
     }
     if (options.signal() != 0)
       refuse(s, Exit::kStopped, fmt::format("{} was stopped before the first step", s.names[s.rank]));
@@ -192,24 +242,50 @@ Error ProcessStore::told_failure(const Shared& s) {
 
 void ProcessStore::take_leave(const Shared& s, milliseconds most) {
   const auto until = Clock::now() + most;
-  s.store->set(key_of("left", s.rank), bytes_of(""));
-  while (s.serves && Clock::now() < until && !lacking(s, "left").empty()) std::this_thread::sleep_for(kPoll);
+  for (const char* const key : {"left", "read"}) s.store->set(key_of(key, s.rank), bytes_of(""));
+  while (s.serves && Clock::now() < until && !lacking(s, "read").empty()) std::this_thread::sleep_for(kPoll);
 }
 
 void ProcessStore::tell(const Shared& s, Exit exit, const std::string& reason) {
   s.store->compareSet("failure", {}, bytes_of(as_failure(exit, reason)));
-  take_leave(s, kNotice);
 }
 
-void ProcessStore::tell_failure(Exit exit, const std::string& reason) {
-  if (std::exchange(failed_, true)) return;
-  try {
-    bounded<bool>(kNotice + 2 * kPoll, [s = shared_, exit, reason] {
-      tell(*s, exit, reason);
-      return true;
-    });
-  } catch (const std::exception&) {  // the others see that this process is gone
+void ProcessStore::tell_failure(Exit exit, const std::string& reason, const std::function<void()>& hang_up) {
+  const bool told = std::exchange(failed_, true);
+  const auto try_to = [&](std::function<void(const Shared&)> act) {
+    if (told) return;
+    try {
+      bounded<bool>(kNotice + 2 * kPoll, [s = shared_, act] {
+        act(*s);
+        return true;
+      });
+    } catch (const std::exception&) {  // the others see that this process is gone
+    }
+  };
+  try_to([exit, reason](const Shared& s) { tell(s, exit, reason); });
+  hang_up();
+  try_to([](const Shared& s) { take_leave(s, kNotice); });
+}
+
+bool ProcessStore::break_off(bool here) {
+  std::unique_lock lock(asking_, std::defer_lock);
+  if (here) {
+    lock.lock();
+  } else if (!lock.try_lock()) {
+    return broken_off_;
   }
+  try {
+    if (broken_off_) return true;
+    if (here) {
+      shared_->store->set("break", bytes_of(""));
+      broken_off_ = true;
+    } else if (Clock::now() - asked_ > kAsk) {
+      asked_ = Clock::now();
+      broken_off_ = shared_->store->check({"break"});
+    }
+  } catch (const std::exception&) {  // what the processes do together next will tell
+  }
+  return here || broken_off_;
 }
 
 Error ProcessStore::find_out(const Shared& s, const std::string& when, const std::string& said,
@@ -224,9 +300,10 @@ Error ProcessStore::find_out(const Shared& s, const std::string& when, const std
   const std::string reason = missing.empty()
                                  ? fmt::format("the processes lost touch {}: {}", when, said)
                                  : fmt::format("{} is gone or does not answer, {}", names(s, missing), when);
-  s.store->compareSet("failure", {}, bytes_of(as_failure(Exit::kPeer, reason)));
+  tell(s, Exit::kPeer, reason);
+  const Error failure = told_failure(s);
   take_leave(s, kNotice / 2);
-  return told_failure(s);
+  return failure;
 }
 
 Error ProcessStore::what_happened(const std::string& when, const std::string& said, Clock::time_point until) {
@@ -242,9 +319,9 @@ Error ProcessStore::what_happened(const std::string& when, const std::string& sa
   return store_is_gone(when);
 }
 
-void tell_absence(const ProcessPlace& place, milliseconds timeout, Exit exit, const std::string& reason) {
+void tell_absence(const ProcessPlace& place, const JoinOptions& options, Exit exit, const std::string& reason) {
   try {
-    const auto store = open_store(place, timeout);
+    const auto store = open_store(place, options);
     store->compareSet("failure", {}, bytes_of(as_failure(exit, reason)));
     if (serves(place)) std::this_thread::sleep_for(kNotice);  // the others come for it here
   } catch (const std::exception&) {                           // they see that nobody comes

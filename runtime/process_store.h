@@ -3,17 +3,21 @@
 //
 //   meeting          here.R       times that rank R came: more than one is a mistake
 //                    agrees.R     what it was started with
+//   between steps    break        one wants what each does by itself to be broken off
 //   after a fault    failure      the first failure that was told: {exit, reason}
 //                    left.R       rank R noticed, and is still there to say so
+//                    read.R       and it knows the failure: it needs the store no more
 //
 // A library says that a connection is gone, not whose. So each process that notices leaves word that it is there; who
 // does not within a moment is the one that is gone. What may wait for a store that does not answer is done by a thread
 // of its own, which is left behind when it takes too long.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -37,8 +41,12 @@ class ProcessStore {
   c10::intrusive_ptr<c10d::Store> store() const { return shared_->store; }
   const std::string& name_of(int rank) const { return shared_->names[rank]; }
 
-  // Says why this process leaves, unless another has said so before. Never throws.
-  void tell_failure(Exit exit, const std::string& reason);
+  // Says why this process leaves, unless another has said so before, and then, by `hang_up`, lets the others notice.
+  // Never throws.
+  void tell_failure(
+      Exit exit, const std::string& reason, const std::function<void()>& hang_up = [] {});
+  // World::break_off().
+  bool break_off(bool here);
   // Why what the processes did together has failed, by what a library `said`: the same in all that are still there.
   // `when`: "in round 12". `until`: the others may take so long to notice, and a moment more.
   Error what_happened(const std::string& when, const std::string& said,
@@ -56,8 +64,9 @@ class ProcessStore {
   static void meet(const Shared& shared, const JoinOptions& options, std::chrono::steady_clock::time_point started);
   static void agree(const Shared& shared, const JoinOptions& options);
   [[noreturn]] static void refuse(const Shared& shared, Exit exit, const std::string& reason);
-  // Says that this process has noticed. The one that serves the store stays until the others have, `most` so long.
+  // Says that this process knows the failure. The one that serves the store stays until the others do, `most` so long.
   static void take_leave(const Shared& shared, std::chrono::milliseconds most);
+  // The first that is told stays.
   static void tell(const Shared& shared, Exit exit, const std::string& reason);
   static std::vector<int> lacking(const Shared& shared, const char* key);
   static std::string names(const Shared& shared, const std::vector<int>& ranks);
@@ -69,6 +78,10 @@ class ProcessStore {
 
   std::shared_ptr<Shared> shared_;
   bool failed_ = false;
+
+  std::mutex asking_;  // guards asked_
+  std::chrono::steady_clock::time_point asked_{};
+  std::atomic<bool> broken_off_ = false;
 };
 
 }  // namespace lanewise

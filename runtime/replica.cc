@@ -8,6 +8,7 @@
 
 #include "graph/sha256.h"
 #include "runtime/random.h"
+#include "runtime/tensors.h"
 #include "runtime/values.h"
 
 namespace lanewise {
@@ -86,8 +87,7 @@ void Replicas::mark_changed(int domain) { domains_[domain].weights.unsafeGetTens
 void Replicas::verify() const {
   for (int d = 1; d < domain_count(); ++d) {
     for (std::size_t i = 0; i < specs().size(); ++i) {
-      const at::Tensor first = parameter(static_cast<int>(i)), other = parameter(static_cast<int>(i), d);
-      if (std::memcmp(first.const_data_ptr(), other.const_data_ptr(), first.nbytes()) == 0) continue;
+      if (raw_bytes(parameter(static_cast<int>(i))) == raw_bytes(parameter(static_cast<int>(i), d))) continue;
       throw Error(Exit::kDevice,
                   fmt::format("the copies of the weights have come apart: {} of memory domain {} differs from that "
                               "of domain 0; a device or its memory has failed",
@@ -116,12 +116,17 @@ std::vector<NamedTensor> Replicas::state_dict(int domain) const {
   return tensors;
 }
 
+std::vector<std::string> Replicas::parameter_sha256(int domain) const {
+  std::vector<std::string> sums;
+  for (std::size_t i = 0; i < specs().size(); ++i)
+    sums.push_back(sha256_hex(raw_bytes(parameter(static_cast<int>(i), domain))));
+  return sums;
+}
+
 std::string Replicas::weights_sha256(int domain) const {
-  std::string bytes;
-  for (const NamedTensor& named : state_dict(domain)) {
-    bytes.append(static_cast<const char*>(named.tensor.const_data_ptr()), named.tensor.nbytes());
-  }
-  return sha256_hex(bytes);
+  Sha256 sum;
+  for (const NamedTensor& named : state_dict(domain)) sum.add(raw_bytes(named.tensor));
+  return sum.hex();
 }
 
 }  // namespace lanewise

@@ -96,6 +96,8 @@ class Replicas {
   at::Tensor parameter(int i, int domain = 0) const;
   // A domain's parameters, views, and the lanes' mean of each buffer, in the order and with the names of a state dict.
   std::vector<NamedTensor> state_dict(int domain = 0) const;
+  // SHA-256 of each parameter's raw bytes, hex, in the order of specs().
+  std::vector<std::string> parameter_sha256(int domain = 0) const;
   // SHA-256 over the raw bytes of state_dict(), hex.
   std::string weights_sha256(int domain = 0) const;
 

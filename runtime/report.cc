@@ -140,6 +140,15 @@ nlohmann::ordered_json in_flight_json(const Plan& plan, const FlowReport& report
 
 std::string version() { return LANEWISE_VERSION; }
 
+nlohmann::ordered_json checkpoints_json(const CheckpointWriter::Times& times) {
+  return {{"saved", times.saves},
+          {"failed", times.failed},
+          {"mean_seconds", times.mean_seconds},
+          {"max_seconds", times.max_seconds},
+          {"snapshot_seconds", times.snapshot_seconds},
+          {"wait_seconds", times.wait_seconds}};
+}
+
 std::int64_t peak_rss_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

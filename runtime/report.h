@@ -7,6 +7,7 @@
 
 #include "graph/flow.h"
 #include "graph/spec.h"
+#include "runtime/checkpoint_writer.h"
 #include "runtime/ledger.h"
 #include "runtime/values.h"
 
@@ -28,6 +29,8 @@ nlohmann::ordered_json edges_json(const FlowReport& report);
 nlohmann::ordered_json nodes_json(const FlowReport& report);
 // Samples that can be on edges at once, and that were at most, edge by edge: {"bound", "deepest"}.
 nlohmann::ordered_json in_flight_json(const Plan& plan, const FlowReport& report);
+
+nlohmann::ordered_json checkpoints_json(const CheckpointWriter::Times& times);
 
 std::int64_t peak_rss_bytes();
 std::string version();  // of lanewise

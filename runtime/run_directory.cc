@@ -28,13 +28,11 @@ RunDirectory::RunDirectory(const std::string& path, std::function<void(const std
 }
 
 OutputFile& RunDirectory::open(const std::string& file) {
-  std::unique_ptr<OutputFile>& entry = files_[file];
-  if (entry == nullptr) {
-    const auto kept = kept_.find(file);
-    entry = std::make_unique<OutputFile>(path_ + "/" + file,
-                                         kept == kept_.end() ? std::nullopt : std::optional(kept->second));
-  }
-  return *entry;
+  if (const auto found = files_.find(file); found != files_.end()) return *found->second;
+  const auto kept = kept_.find(file);
+  auto opened = std::make_unique<OutputFile>(path_ + "/" + file,
+                                             kept == kept_.end() ? std::nullopt : std::optional(kept->second));
+  return *files_.emplace(file, std::move(opened)).first->second;
 }
 
 void RunDirectory::append(const std::string& file, std::string_view text) {

@@ -11,6 +11,7 @@
 #include "graph/error.h"
 #include "runtime/atomic_file.h"
 #include "runtime/output_file.h"
+#include "runtime/tensors.h"
 
 namespace lanewise {
 namespace {
@@ -61,7 +62,7 @@ void encode_safetensors(std::span<const NamedTensor> tensors, const std::map<std
   sink({reinterpret_cast<const char*>(&length), sizeof length});
   sink(text);
   for (const NamedTensor& named : ordered) {
-    sink({static_cast<const char*>(named.tensor.const_data_ptr()), named.tensor.nbytes()});
+    sink(raw_bytes(named.tensor));
   }
 }
 

@@ -43,12 +43,17 @@ std::vector<double> tensor_values(const at::Tensor& tensor) {
 
 Shape shape_of(const at::Tensor& tensor) { return tensor.sizes().vec(); }
 
+std::string_view raw_bytes(const at::Tensor& tensor) {
+  return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
 std::int64_t columns_of(const at::Tensor& tensor) { return tensor.dim() == 0 ? 1 : tensor.size(-1); }
 
 nlohmann::json save_tensor(const at::Tensor& tensor) {
   if (!tensor.defined()) return nullptr;
   const at::Tensor dense = tensor.contiguous();
-  const std::span bytes(static_cast<const unsigned char*>(dense.const_data_ptr()), dense.nbytes());
+  const std::string_view text = raw_bytes(dense);
+  const std::span bytes(reinterpret_cast<const unsigned char*>(text.data()), text.size());
   return {{"shape", shape_of(tensor)},
           {"type", static_cast<int>(tensor.scalar_type())},
           {"hex", fmt::format("{:02x}", fmt::join(bytes, ""))}};

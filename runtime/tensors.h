@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "graph/signature.h"
@@ -19,6 +20,9 @@ at::Tensor make_tensor(std::span<const double> values, const Shape& shape, at::S
 std::vector<double> tensor_values(const at::Tensor& tensor);
 
 Shape shape_of(const at::Tensor& tensor);
+
+// The elements as they lie in memory. Requires: contiguous, on the host.
+std::string_view raw_bytes(const at::Tensor& tensor);
 
 // Elements of the last axis; 1 for a tensor of rank 0.
 std::int64_t columns_of(const at::Tensor& tensor);

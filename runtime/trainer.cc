@@ -24,6 +24,7 @@
 #include "runtime/random.h"
 #include "runtime/report.h"
 #include "runtime/run_directory.h"
+#include "runtime/run_record.h"
 #include "runtime/scoreboard.h"
 #include "runtime/setup.h"
 #include "runtime/snapshot.h"
@@ -35,20 +36,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kMostBetweenRecords = 64;  // samples
-constexpr std::size_t kSkipsTold = 20;            // in the report
 constexpr double kFlushPeriod = 1;                // seconds after which a reader of the metrics sees new lines
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-nlohmann::ordered_json number(std::optional<double> value) {
-  if (!value || !std::isfinite(*value)) return nullptr;
-  return *value;
-}
-
-std::optional<double> number_in(const nlohmann::ordered_json& value) {
-  if (value.is_null()) return std::nullopt;
-  return value.get<double>();
-}
 
 }  // namespace
 
@@ -69,30 +59,34 @@ class Trainer::Impl final : public RunControl {
         ledger_(streams_.size()),
         cursors_(streams_.size()),
         means_(streams_.size()),
-        trained_before_(static_cast<std::size_t>(streams_.size())) {}
+        record_(streams_.size()) {}
 
   nlohmann::ordered_json run() {
     Exit exit = Exit::kDone;
+    bool together = false;  // with the other processes, up to here
     try {
       prepare();
       train();
       finish();
-      if (stopped_) exit = Exit::kStopped;
+      together = true;
+      if (record_.stopped) exit = Exit::kStopped;
     } catch (const Error& error) {
       exit = error.exit();
-      reason_ = error.what();
+      record_.reason = error.what();
     } catch (const std::bad_alloc&) {
       exit = Exit::kInternal;
-      reason_ = "out of memory; a smaller model, fewer lanes or smaller capacities need less";
+      record_.reason = "out of memory; a smaller model, fewer lanes or smaller capacities need less";
     } catch (const std::exception& error) {
       exit = Exit::kInternal;
-      reason_ = what_without_stack(error);
+      record_.reason = what_without_stack(error);
     }
     if (writer_ != nullptr) saves_ = writer_->times();
     writer_.reset();  // a save in progress is finished; what became of it was said, or is the reason already
     progress_.reset();
-    if (exit != Exit::kDone && !settled_) world_.tell_failure(exit, world_.size() == 1 ? reason_ : told_by(reason_));
-    return leave_report(exit);
+    if (!together) tell_failure(exit);
+    exit = leave_report(exit);
+    if (together && world_.size() > 1) exit = leave_together(exit);
+    return report_;
   }
 
   // RunControl.
@@ -111,11 +105,11 @@ class Trainer::Impl final : public RunControl {
     const auto step = static_cast<std::int64_t>(record->step);
     {
       const std::lock_guard lock(mutex_);
-      if (!first_loss_) first_loss_ = record->loss;
-      if (record->loss) last_loss_ = record->loss;
-      samples_ += samples;
-      if (least_run > 0 && steps_per_pass_ == 0)
-        steps_per_pass_ = static_cast<double>(step - 1);  // the longest stream's
+      if (!record_.first_loss) record_.first_loss = record->loss;
+      if (record->loss) record_.last_loss = record->loss;
+      record_.samples += samples;
+      if (least_run > 0 && record_.steps_per_pass == 0)
+        record_.steps_per_pass = static_cast<double>(step - 1);  // the longest stream's
       directory_->step.store(record->step);
     }
     if (step % run.metrics_every == 0) {
@@ -136,8 +130,7 @@ class Trainer::Impl final : public RunControl {
       ledger_.leave(row);
       cursors_.take(row);
     }
-    ++skips_;
-    if (skips_told_.size() < kSkipsTold) skips_told_.push_back(what);
+    record_.skip(what);
     if (world_.first()) progress_->say("note: " + what);
     const std::lock_guard lock(mutex_);
     if (!stop) return Next::kGoOn;
@@ -153,12 +146,13 @@ class Trainer::Impl final : public RunControl {
     const std::lock_guard lock(mutex_);
     if (reduced.cut && cut_by.empty()) return;  // in another process, which says so
     if (reduced.cut) {
-      reason_ = fmt::format("stream {} ended after {} samples", cut_by, cursors_.of(streams_.index(cut_by)).consumed);
-      ended_by_ = cut_by;
+      record_.reason =
+          fmt::format("stream {} ended after {} samples", cut_by, cursors_.of(streams_.index(cut_by)).consumed);
+      record_.ended_by = cut_by;
     } else if (plans_.train.end_rule == "restart") {
-      reason_ = fmt::format("every stream was read {} times", *plans_.train.run.passes);
+      record_.reason = fmt::format("every stream was read {} times", *plans_.train.run.passes);
     } else {
-      reason_ = "every stream has ended";
+      record_.reason = "every stream has ended";
     }
   }
 
@@ -266,15 +260,15 @@ class Trainer::Impl final : public RunControl {
   }
 
   void train() {
-    resumed_at_ = directory_->step.load();
+    record_.resumed_at = directory_->step.load();
     training_ = Clock::now();
     Flow flow(train_, std::move(nodes_), flow_options());
     // Whatever ends the training, its counters go into the report.
     try {
-      if (resumed_at_ > 0 && evaluation_due()) evaluate();  // the run was stopped before it could
+      if (record_.resumed_at > 0 && evaluation_due()) evaluate();  // the run was stopped before it could
       progress_->watch(train_, &flow);
       // An evaluation that was broken off is the first thing that a resumed run does.
-      while (!stopped_ && !is_over() && flow.run() == Flow::Outcome::kPaused) {
+      while (!record_.stopped && !is_over() && flow.run() == Flow::Outcome::kPaused) {
         progress_->watch(train_, nullptr);
         if (evaluation_due()) evaluate();
         if (checkpoint_due()) save(flow);
@@ -282,7 +276,7 @@ class Trainer::Impl final : public RunControl {
       }
       close(flow);
       ledger_.check(streams_);
-      settle_end();
+      record_.settle(world_);
     } catch (const Error& error) {
       close(flow);
       if (error.exit() == Exit::kStopped && world_.size() == 1 && taps_are_done(flow)) save(flow);
@@ -291,10 +285,10 @@ class Trainer::Impl final : public RunControl {
       close(flow);
       throw;
     }
-    if (plans_.evaluate && !stopped_) evaluate();
+    if (plans_.evaluate && !record_.stopped) evaluate();
     save(flow);
-    if (ended_by_.empty() || end_rule_of(plans_.train, *plans_.train.find(ended_by_)) != "error") return;
-    throw Error(Exit::kData, reason_ + ", and its end is an error (on_end)");
+    if (record_.ended_by.empty() || end_rule_of(plans_.train, *plans_.train.find(record_.ended_by)) != "error") return;
+    throw Error(Exit::kData, record_.reason + ", and its end is an error (on_end)");
   }
 
   void close(const Flow& flow) {
@@ -306,24 +300,10 @@ class Trainer::Impl final : public RunControl {
     ledger_.close(train_, flow, streams_);
   }
 
-  // The processes agree on why the training has ended: the first of them that knows tells the others.
-  void settle_end() {
-    const nlohmann::json own = {{"reason", reason_}, {"ended_by", ended_by_}, {"stopped", stopped_}};
-    for (const std::string& text : world_.gather(own.dump())) {
-      const nlohmann::json told = nlohmann::json::parse(text);
-      const bool better = told.at("stopped").get<bool>() && !stopped_;
-      if (!better && (!reason_.empty() || told.at("reason") == "")) continue;
-      reason_ = told.at("reason");
-      ended_by_ = told.at("ended_by");
-      stopped_ = told.at("stopped");
-    }
-  }
-
   void finish() {
     replicas_->buffers().share([this](const at::Tensor& rows) { return world_.gather_rows(rows); });
     if (writer_ != nullptr) writer_->wait();
-    gather_accounts();
-    settled_ = true;  // from here on, what goes wrong is this process's own
+    if (world_.size() > 1) gather_accounts();
     if (store_ != nullptr) write_safetensors(options_.directory + "/weights.safetensors", replicas_->state_dict());
     directory_->close();
   }
@@ -333,16 +313,16 @@ class Trainer::Impl final : public RunControl {
     const RunSettings& run = plans_.train.run;
     const auto step = static_cast<std::int64_t>(directory_->step.load());
     if (stop) {
-      stopped_ = options_.signal() != 0;
-      if (stopped_) {
-        reason_ = fmt::format("stopped by {} after step {}", signal_name(), step);
+      record_.stopped = options_.signal() != 0;
+      if (record_.stopped) {
+        record_.reason = fmt::format("stopped by {} after step {}", signal_name(), step);
       } else if (time_is_over()) {
-        reason_ = fmt::format("{} minutes are over", *run.minutes);
+        record_.reason = fmt::format("{} minutes are over", *run.minutes);
       }  // else another process asked for it, and will say why
       return Next::kFinish;
     }
     if (run.steps && step >= *run.steps) {
-      reason_ = fmt::format("all {} steps are done", step);
+      record_.reason = fmt::format("all {} steps are done", step);
       return Next::kFinish;
     }
     return evaluation_due() || checkpoint_due() ? Next::kPause : Next::kGoOn;
@@ -350,7 +330,7 @@ class Trainer::Impl final : public RunControl {
 
   // A resumed run may have nothing left to do.
   bool is_over() {
-    if (resumed_at_ == 0 || directory_->step.load() != resumed_at_) return false;
+    if (record_.resumed_at == 0 || directory_->step.load() != record_.resumed_at) return false;
     const bool stop = any_process(stop_wanted());
     const std::lock_guard lock(mutex_);
     return next(stop) == Next::kFinish;
@@ -372,8 +352,24 @@ class Trainer::Impl final : public RunControl {
     const std::vector<std::string> all = world_.gather(here ? "1" : "");
     return std::ranges::any_of(all, [](const std::string& text) { return !text.empty(); });
   }
-  std::string told_by(const std::string& reason) const {
-    return fmt::format("{}: {}", lanes_.process_text(world_.rank()), reason);
+  void tell_failure(Exit exit) {
+    if (world_.size() == 1) return;
+    world_.tell_failure(exit, fmt::format("{}: {}", lanes_.process_text(world_.rank()), record_.reason));
+  }
+
+  // The first process has written its last. Where it could not, that is how the others end, too.
+  Exit leave_together(Exit exit) {
+    if (exit != Exit::kDone && exit != Exit::kStopped) {
+      tell_failure(exit);
+      return exit;
+    }
+    try {
+      world_.gather("");
+      return exit;
+    } catch (const Error& error) {
+      record_.reason = error.what();
+      return leave_report(error.exit());
+    }
   }
 
   nlohmann::ordered_json data_files_of_all() {
@@ -394,7 +390,6 @@ class Trainer::Impl final : public RunControl {
 
   // For the report: what the others' streams, nodes and edges have counted.
   void gather_accounts() {
-    if (world_.size() == 1) return;
     nlohmann::json own = {{"flow", pack(flow_report_)}};
     for (int s = 0; s < streams_.size(); ++s) own["streams"].push_back(pack(ledger_.account(s)));
     std::vector<nlohmann::json> all;
@@ -402,20 +397,22 @@ class Trainer::Impl final : public RunControl {
     std::vector<FlowReport> reports;
     for (const nlohmann::json& one : all) reports.push_back(unpack_flow_report(one.at("flow")));
     flow_report_ = merge_reports(plans_.train, reports);
+    all_told_ = true;
     const std::lock_guard lock(mutex_);
-    samples_ = samples_before_;
+    record_.samples = record_.samples_before;
     for (int s = 0; s < streams_.size(); ++s) {
       ledger_.set(s, unpack_account(all[lanes_.rank_of_stream(s)].at("streams").at(s)));
-      samples_ += ledger_.used(s);
+      record_.samples += ledger_.used(s);
     }
   }
 
   // One evaluation, between two steps: a flow of its own over the evaluation's plan, the weights read in place.
   void evaluate() {
     const std::uint64_t step = directory_->step.load();
-    if (evaluated_at_ == step && !evaluation_.is_null()) return;  // the last step was one to evaluate after, too
+    if (record_.evaluated_at == step && !record_.evaluation.is_null())
+      return;  // the last step was one to evaluate after, too
     Units units(*evaluate_, streams_, normalization_);
-    Scoreboard board(streams_, units, means_, [this] { return options_.signal() != 0; });
+    Scoreboard board(streams_, units, means_, [this] { return world_.break_off(options_.signal() != 0); });
     Ledger ledger(streams_.size());
     const RunDirectory::Lengths before = directory_->flush();
     try {
@@ -426,9 +423,10 @@ class Trainer::Impl final : public RunControl {
     }
     if (any_process(board.stop_wanted())) {  // broken off: no result, and no line of a tap
       directory_->cut(before);
-      stopped_ = options_.signal() != 0;
-      if (stopped_) reason_ = fmt::format("stopped by {} during the evaluation after step {}", signal_name(), step);
-      settle_end();
+      record_.stopped = options_.signal() != 0;
+      if (record_.stopped)
+        record_.reason = fmt::format("stopped by {} during the evaluation after step {}", signal_name(), step);
+      record_.settle(world_);
       return;
     }
     for (int s = 0; s < streams_.size(); ++s) ledger.take(s, board.evaluated(s), board.fillers(s));
@@ -436,8 +434,8 @@ class Trainer::Impl final : public RunControl {
     board.share(world_, lanes_);
     nlohmann::ordered_json line = {{"step", step}};
     line.update(board.result());
-    evaluation_ = line;
-    evaluated_at_ = step;
+    record_.evaluation = line;
+    record_.evaluated_at = step;
     directory_->append("evaluations.jsonl", line.dump() + "\n");
     if (!options_.quiet) progress_->say(fmt::format("evaluation after step {}: {}", step, evaluation_text(line)));
   }
@@ -453,22 +451,15 @@ class Trainer::Impl final : public RunControl {
     if (!world_.first()) return;
     manifest["data"] = data_;
     manifest["lengths"] = directory_->flush();
-    manifest["loss"] = {{"first", number(first_loss_)}, {"last", number(last_loss_)}};
-    manifest["samples"] = std::accumulate(trained.begin(), trained.end(), std::uint64_t{0});
-    manifest["trained"] = trained;
-    manifest["steps_per_pass"] = steps_per_pass_;
-    manifest["seconds"] = training_seconds();
-    manifest["skipped"] = {{"steps", skips_}, {"told", skips_told_}};
-    manifest["evaluation"] = evaluation_;
-    manifest["evaluated_at"] = evaluated_at_;
-    const bool scored = evaluated_at_ == step && !evaluation_.is_null();
-    writer_->save(std::move(checkpoint), scored ? number_in(evaluation_.at("mse")) : std::nullopt);
+    manifest.update(record_.saved(trained, training_seconds()));
+    const bool scored = record_.evaluated_at == step && !record_.evaluation.is_null();
+    writer_->save(std::move(checkpoint), scored ? number_in(record_.evaluation.at("mse")) : std::nullopt);
   }
 
   // Samples by stream, of the runs that this one resumes, too.
   std::vector<std::uint64_t> trained_by_all() {
     nlohmann::json own;
-    for (int s = 0; s < streams_.size(); ++s) own.push_back(trained_before_[s] + ledger_.used(s));
+    for (int s = 0; s < streams_.size(); ++s) own.push_back(record_.trained_before[s] + ledger_.used(s));
     std::vector<nlohmann::json> all;
     for (const std::string& text : world_.gather(own.dump())) all.push_back(nlohmann::json::parse(text));
     std::vector<std::uint64_t> trained;
@@ -478,19 +469,9 @@ class Trainer::Impl final : public RunControl {
 
   void restore(const Checkpoint& checkpoint) {
     restore_parts(parts(), checkpoint);
-    const nlohmann::ordered_json& manifest = checkpoint.manifest;
     directory_->step.store(checkpoint.step);
     saved_at_ = checkpoint.step;
-    first_loss_ = number_in(manifest.at("loss").at("first"));
-    last_loss_ = number_in(manifest.at("loss").at("last"));
-    samples_ = samples_before_ = manifest.at("samples");
-    for (int s = 0; s < streams_.size(); ++s) trained_before_[s] = manifest.at("trained").at(s);
-    steps_per_pass_ = manifest.at("steps_per_pass");
-    seconds_before_ = manifest.at("seconds");
-    skips_ = manifest.at("skipped").at("steps");
-    skips_told_ = manifest.at("skipped").at("told");
-    evaluation_ = manifest.at("evaluation");
-    evaluated_at_ = manifest.at("evaluated_at");
+    record_.restore(checkpoint.manifest);
     if (world_.first()) progress_->say(fmt::format("goes on after step {}", checkpoint.step));
   }
 
@@ -525,7 +506,7 @@ class Trainer::Impl final : public RunControl {
   }
 
   // Of training, evaluations included, and of the runs that this one resumes.
-  double training_seconds() const { return seconds_before_ + seconds_since(training_); }
+  double training_seconds() const { return record_.seconds_before + seconds_since(training_); }
   bool time_is_over() const { return plans_.train.run.minutes && training_seconds() >= *plans_.train.run.minutes * 60; }
 
   std::string signal_name() const {
@@ -535,14 +516,15 @@ class Trainer::Impl final : public RunControl {
 
   ProgressState progress_state() {
     const std::lock_guard lock(mutex_);
-    ProgressState state{
-        .step = directory_ != nullptr ? directory_->step.load() : 0, .samples = samples_, .loss = last_loss_};
-    state.step_before = resumed_at_;
-    state.samples_before = samples_before_;
+    ProgressState state{.step = directory_ != nullptr ? directory_->step.load() : 0,
+                        .samples = record_.samples,
+                        .loss = record_.last_loss};
+    state.step_before = record_.resumed_at;
+    state.samples_before = record_.samples_before;
     const RunSettings& run = plans_.train.run;
     if (run.steps) state.steps_expected = static_cast<double>(*run.steps);
-    if (run.passes && steps_per_pass_ > 0) {
-      const double steps = steps_per_pass_ * static_cast<double>(*run.passes);
+    if (run.passes && record_.steps_per_pass > 0) {
+      const double steps = record_.steps_per_pass * static_cast<double>(*run.passes);
       state.steps_expected = std::min(steps, state.steps_expected.value_or(steps));
     }
     if (run.minutes) state.seconds_expected = *run.minutes * 60;
@@ -550,12 +532,12 @@ class Trainer::Impl final : public RunControl {
   }
 
   // The report last, whatever else cannot be written. The first error stays the reason; only a run that was fine until
-  // here fails by this.
-  nlohmann::ordered_json leave_report(Exit exit) {
-    if (world_.size() > 1 && !settled_ && !flow_report_.nodes.empty())  // without what the others know
+  // here fails by this. How it then has ended.
+  Exit leave_report(Exit exit) {
+    if (world_.size() > 1 && !all_told_ && !flow_report_.nodes.empty())  // without what the others know
       flow_report_ = merge_reports(plans_.train, {flow_report_});
-    nlohmann::ordered_json report = make_report(exit);
-    if (directory_ == nullptr) return report;
+    report_ = make_report(exit);
+    if (directory_ == nullptr) return exit;
     const auto attempt = [&](const std::function<void()>& write) {
       try {
         write();
@@ -563,8 +545,9 @@ class Trainer::Impl final : public RunControl {
         if (exit != Exit::kDone && exit != Exit::kStopped) return options_.say(std::string("warning: ") + error.what());
         const auto* const own = dynamic_cast<const Error*>(&error);
         exit = own != nullptr ? own->exit() : Exit::kInternal;
-        report["exit"] = static_cast<int>(exit);
-        report["reason"] = error.what();
+        record_.reason = error.what();
+        report_["exit"] = static_cast<int>(exit);
+        report_["reason"] = record_.reason;
       }
     };
     attempt([&] { directory_->flush(); });
@@ -572,47 +555,28 @@ class Trainer::Impl final : public RunControl {
       directory_->write("graph.dot", dump_dot(plans_.train, flow_report_.nodes.empty() ? nullptr : &flow_report_));
     });
     attempt([&] {
-      directory_->write("report.json", report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+      directory_->write("report.json", report_.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     });
-    return report;
+    return exit;
   }
 
   nlohmann::ordered_json make_report(Exit exit) {
     const std::uint64_t steps = directory_ != nullptr ? directory_->step.load() : 0;
-    nlohmann::ordered_json streams = nlohmann::ordered_json::object();
-    for (int s = 0; s < streams_.size(); ++s) {
-      const StreamAccount& a = ledger_.account(s);
-      const std::uint64_t before = trained_before_[s];
-      streams[streams_.name(s)] = {{"produced", before + a.produced},
-                                   {"trained", before + a.used},
-                                   {"absorbed", a.absorbed},
-                                   {"fillers", a.fillers},
-                                   {"left", a.left}};
-    }
     const auto rate = [&](double n) { return seconds_ > 0 ? nlohmann::ordered_json(n / seconds_) : nullptr; };
-    nlohmann::ordered_json report = {{"exit", static_cast<int>(exit)}, {"reason", reason_}};
+    nlohmann::ordered_json report = {{"exit", static_cast<int>(exit)}, {"reason", record_.reason}};
     report["name"] = plans_.train.name;
     report["digest"] = plans_.train.digest;
     report["steps"] = steps;
-    if (resumed_at_ > 0) report["resumed_after"] = resumed_at_;
-    if (skips_ > 0) report["skipped"] = {{"steps", skips_}, {"told", skips_told_}};
-    report["samples"] = std::move(streams);
-    report["loss"] = {{"first", number(first_loss_)}, {"last", number(last_loss_)}};
-    report["evaluation"] = evaluation_;
+    report.update(record_.told(streams_, ledger_));
     report["weights_sha256"] = replicas_ != nullptr ? nlohmann::ordered_json(replicas_->weights_sha256()) : nullptr;
     if (world_.size() > 1)
-      report["processes"] = {{"count", world_.size()}, {"rank", world_.rank()}, {"all_told", settled_}};
+      report["processes"] = {{"count", world_.size()}, {"rank", world_.rank()}, {"all_told", all_told_}};
     report["threads"] = threads_;
     report["seconds"] = {{"all", seconds_since(started_)}, {"training", seconds_}};
     report["steps_per_second"] = rate(static_cast<double>(steps));
-    report["samples_per_second"] = rate(static_cast<double>(samples_));
+    report["samples_per_second"] = rate(static_cast<double>(record_.samples));
     report["peak_rss_bytes"] = peak_rss_bytes();
-    report["checkpoints"] = {{"saved", saves_.saves},
-                             {"failed", saves_.failed},
-                             {"mean_seconds", saves_.mean_seconds},
-                             {"max_seconds", saves_.max_seconds},
-                             {"snapshot_seconds", saves_.snapshot_seconds},
-                             {"wait_seconds", saves_.wait_seconds}};
+    report["checkpoints"] = checkpoints_json(saves_);
     if (!flow_report_.nodes.empty()) {
       report["in_flight"] = in_flight_json(plans_.train, flow_report_);
       report["nodes"] = nodes_json(flow_report_);
@@ -652,30 +616,17 @@ class Trainer::Impl final : public RunControl {
   std::vector<std::unique_ptr<Node>> nodes_;  // until the flow has them
   Ledger ledger_;  // with cursors_ and skips: written by the optimizer's firings only, read when the flow rests
   Cursors cursors_;
-  std::uint64_t skips_ = 0;
-  std::vector<std::string> skips_told_;
   TargetMeans means_;
 
   std::mutex mutex_;  // guards what the progress thread reads
-  std::optional<double> first_loss_, last_loss_;
-  std::uint64_t samples_ = 0;
-  double steps_per_pass_ = 0;
-  std::string reason_, ended_by_;
-  bool stopped_ = false;  // by a signal, before the work was done
-  bool settled_ = false;  // nothing is left to do together with other processes
-  double flushed_ = 0;    // training_seconds() then
-
-  // Of the run that this one resumes.
-  std::uint64_t resumed_at_ = 0, samples_before_ = 0;
-  std::vector<std::uint64_t> trained_before_;  // by stream
-  double seconds_before_ = 0;
-
-  nlohmann::ordered_json evaluation_;
-  std::uint64_t evaluated_at_ = 0;
+  RunRecord record_;
+  double flushed_ = 0;  // training_seconds() then
   std::optional<std::uint64_t> saved_at_;
   double seconds_ = 0;  // of training, evaluations included
   bool closed_ = false;
   FlowReport flow_report_;
+  bool all_told_ = false;  // the report's accounts are those of all processes
+  nlohmann::ordered_json report_;
 };
 
 Trainer::Trainer(Plans plans, RunOptions options)

@@ -37,6 +37,10 @@ class World {
   // Adds up the lanes of all processes. `reduction`: reference, deterministic, fast.
   virtual std::unique_ptr<Communicator> communicator(const std::string& reduction);
 
+  // Whether one of the processes wants all to break off what each does by itself; `here`: this one does. To be asked
+  // again and again, from any thread: what another wants is known a moment later.
+  virtual bool break_off(bool here) { return here; }
+
   // To be called before a process leaves because of an error of its own, so that the others know why. Never throws.
   virtual void tell_failure(Exit, const std::string&) {}
 
@@ -67,8 +71,9 @@ struct JoinOptions {
   int lanes = 1;                                   // of all processes
 };
 
-// Tells processes that are about to meet that this one cannot come, before it leaves. Never throws.
-void tell_absence(const ProcessPlace& place, std::chrono::milliseconds timeout, Exit exit, const std::string& reason);
+// Tells processes that are about to meet that this one cannot come, before it leaves. Never throws. Of `options` the
+// timeout and the signal count.
+void tell_absence(const ProcessPlace& place, const JoinOptions& options, Exit exit, const std::string& reason);
 
 // Meets the other processes. Throws Error(kPeer) in each of them when one does not come, or does not agree.
 std::unique_ptr<World> join_world(const ProcessPlace& place, const JoinOptions& options);

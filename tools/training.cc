@@ -91,7 +91,10 @@ Plans plan_for_all(const std::function<Plans()>& make, double timeout_s) {
   } catch (const Error& error) {
     if (!place) throw;
     const std::string reason = fmt::format("rank {}: {}", place->rank, error.what());
-    tell_absence(*place, as_time(timeout_s), error.exit(), reason);
+    JoinOptions options;
+    options.timeout = as_time(timeout_s);
+    options.signal = stop_signal;
+    tell_absence(*place, options, error.exit(), reason);
     throw Error(error.exit(), reason);
   }
 }

@@ -333,6 +333,8 @@ TEST_CASE("processes: an error of one ends all with its exit code and its reason
   group.start(1, run_arguments(file, dir.path("missing"), {}, swap), {}, dir.path("there"));
   check_ended(group.wait(), 4, {"rank 1", "cannot read", "s.csv"});
   CHECK(steps_in(dir.path("missing")) == 0);
+
+  check_ended(Group(2, run_arguments(file, "/proc/nothing")).wait(), 2, {"/proc/nothing", "cannot be made", "--out"});
 }
 
 TEST_CASE(
@@ -362,6 +364,49 @@ TEST_CASE(
       check_done({lanewise_command(resume)});
     }
     check_same(run, whole);
+  }
+}
+
+TEST_CASE("processes: TERM to one breaks off what the others do by themselves, and what they wait for") {
+  const TempDir dir;
+  const std::string file = dir.write("p.json", kPipeline);
+  // An evaluation that would take half a minute, all of it in the second process.
+  Group group(2, run_arguments(file, dir.path("run"),
+                               {"evaluate.every=3", "fault6.kind=sleep", "fault6.at=7", "fault6.seconds=30"}));
+  REQUIRE(group[0].wait_for_file(dir.path("run/metrics.jsonl")));
+  group[0].send(SIGTERM);
+  check_ended(group.wait(), 11, {"SIGTERM"});
+
+  Group alone(2);
+  alone.start(1, run_arguments(file, dir.path("alone")));
+  REQUIRE(alone[0].wait_to_catch(SIGHUP));  // with SIGTERM, which the test's own library catches as well
+  alone[0].send(SIGTERM);
+  check_ended(alone.wait(), 11, {"rank 1", "stopped by a signal before the processes met"});
+}
+
+TEST_CASE("processes: a disk that is full in the first ends all with the file and the reason, to the very end") {
+  const TempDir dir;
+  const std::string file = dir.write("p.json", kPipeline);
+  const std::map<std::string, Texts> variants = {
+      {"metrics.jsonl", {"run.steps=100000", "run.on_end=restart", "run.passes=100000"}},
+      {"weights.safetensors", {"models.net.hidden=40", "run.checkpoint.on_error=continue", "run.metrics.every=1000"}},
+  };
+  for (const auto& [name, sets] : variants) {
+    CAPTURE(name);
+    Group group(2);
+    const Texts arguments = run_arguments(file, dir.path(name), sets);
+    group.start(0, arguments, {}, "", {"/bin/bash", "-c", "ulimit -f 24; exec \"$@\"", "bash"});
+    group.start(1, arguments);
+    check_ended(group.wait(), 6, {name, "File too large"});
+  }
+}
+
+TEST_CASE("processes: copies of the weights that are compared are alike, whatever the lanes' own buffers hold") {
+  const TempDir dir;
+  for (const char* const buffers : {"local", "average"}) {
+    const Texts sets = {"run.steps=6", "run.verify_every=2", "models.net.norm=batch",
+                        fmt::format("run.buffers={}", buffers)};
+    check_done(Group(2, run_arguments("configs/sines16.json", dir.path(buffers), sets)).wait());
   }
 }
 

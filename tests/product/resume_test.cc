@@ -116,6 +116,19 @@ TEST_CASE("predict: one line a sample, in order, in original units, and the run 
   CHECK(read_text(dir.path("run/report.json")) == report);
 }
 
+TEST_CASE("predict: endless streams need an end, whatever the run's evaluations have") {
+  const TempDir dir;
+  REQUIRE(run_in(dir, "run", {"configs/sines16.json", "--quiet", "--set", "run.steps=3"}).finished.exit == 0);
+  const Finished endless = lanewise_command({"predict", dir.path("run")});
+  CHECK(endless.exit == 3);
+  CHECK(endless.err ==
+        "command line\n  predict needs an end, since \"gen0\" is endless: give one, as in --set "
+        "evaluate.steps=100\n1 problem; nothing was started\n");
+  const Finished ended = lanewise_command({"predict", dir.path("run"), "--set", "evaluate.steps=2"});
+  CHECK(ended.exit == 0);
+  CHECK(lines_of(ended.out).size() == 1 + 2 * 16);
+}
+
 TEST_CASE("export: one file with the weights, the model and the normalisation") {
   const TempDir dir;
   const std::string file = dir.write("p.json", kPipeline);

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -125,14 +126,31 @@ bool Process::ended() {
   return true;
 }
 
-bool Process::wait_for_file(const std::string& path, std::size_t bytes) {
-  for (;;) {
-    std::error_code error;
-    const auto size = fs::file_size(path, error);
-    if (!error && size >= bytes) return true;
+bool Process::wait_until(const std::function<bool()>& so) {
+  while (!so()) {
     if (ended() || now() > deadline_) return false;
     nap();
   }
+  return true;
+}
+
+bool Process::wait_for_file(const std::string& path, std::size_t bytes) {
+  return wait_until([&] {
+    std::error_code error;
+    const auto size = fs::file_size(path, error);
+    return !error && size >= bytes;
+  });
+}
+
+bool Process::wait_to_catch(int signal) {
+  return wait_until([&] {
+    std::ifstream status(fmt::format("/proc/{}/status", pid_));
+    const std::string name = "SigCgt:";
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with(name)) return (std::stoull(line.substr(name.size()), nullptr, 16) >> (signal - 1) & 1) != 0;
+    }
+    return false;
+  });
 }
 
 void Process::send(int number) const {

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -55,10 +56,13 @@ class Process {
 
   // Waits until `path` has at least `bytes` bytes; false when the program ended or the time was up first.
   bool wait_for_file(const std::string& path, std::size_t bytes = 1);
+  // Waits until it has a handler for this signal; false as above.
+  bool wait_to_catch(int signal);
   void send(int signal) const;
   Finished wait();
 
  private:
+  bool wait_until(const std::function<bool()>& so);
   bool ended();
   TempDir dir_;
   Surroundings around_;

@@ -188,6 +188,18 @@ TEST_CASE("run: a disk that is full ends it with the file and the reason, not wi
   CHECK(contains(finished.err, dir.path("out")));
 }
 
+TEST_CASE("run: a run directory that is moved away ends it with the file and the reason") {
+  const TempDir dir;
+  Process run(lanewise_argv({"run", "configs/sines16.json", "--set", "run.steps=1000000", "--out", dir.path("out")}));
+  REQUIRE(run.wait_for_file(dir.path("out/metrics.jsonl")));
+  std::filesystem::rename(dir.path("out"), dir.path("moved"));
+  const Finished finished = run.wait();
+  INFO(finished.err);
+  CHECK(finished.exit == 6);
+  CHECK(contains(finished.err, "error: cannot "));
+  CHECK(contains(finished.err, dir.path("out") + "/"));
+}
+
 TEST_CASE("run: progress in a file has neither control characters nor more than a line a second") {
   const TempDir dir;
   const Ran ran =

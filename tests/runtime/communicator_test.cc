@@ -121,14 +121,13 @@ TEST_CASE("communicator: weights that have come apart between processes are noti
     Replicas r = filled(3, at::kFloat, 10, false, lanes_of(3, world.rank(), world.size()));
     const auto communicator = world.communicator("reference");
     communicator->verify(r);
-    if (world.rank() == 2) r.weights(0)[1] += 1;
+    if (world.rank() == 2) r.parameter(1)[0] += 1;
     return error_of([&] { communicator->verify(r); });
   });
   for (const std::string& text : all) {
-    CHECK(
-        text ==
-        "9: the copies of the weights have come apart: those of rank 2 (lane2) differ from those of rank 0 (lane0); a "
-        "device or its memory has failed");
+    CHECK(text ==
+          "9: the copies of the weights have come apart: bias of rank 2 (lane2) differs from that of rank 0 (lane0); a "
+          "device or its memory has failed");
   }
 }
 

@@ -54,3 +54,16 @@ TEST_CASE("run directory: without a path nothing is written, with one the files 
   CHECK(read_text(folder.path() + "/x.csv") == "3\n");
   CHECK(read_text(folder.path() + "/report.json") == "{}\n");
 }
+
+TEST_CASE("run directory: a file that cannot be made is an error each time, and the others are still written") {
+  const TemporaryFolder folder;
+  RunDirectory run(folder.path(), [](const std::string&) {});
+  run.append("metrics.jsonl", "1\n");
+  std::filesystem::create_directory(folder.path() + "/evaluations.jsonl");
+  const auto append = [&] { run.append("evaluations.jsonl", "x"); };
+  const std::string error = "6: cannot create " + folder.path() + "/evaluations.jsonl: Is a directory";
+  CHECK(error_of(append) == error);
+  CHECK(error_of(append) == error);
+  CHECK(run.flush() == RunDirectory::Lengths{{"metrics.jsonl", 2}});
+  CHECK(read_text(folder.path() + "/metrics.jsonl") == "1\n");
+}

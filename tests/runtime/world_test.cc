@@ -81,6 +81,18 @@ TEST_CASE("world: an error of one process ends the others with its exit code and
   CHECK(all[2] == all[0]);
 }
 
+TEST_CASE("world: what each does by itself is broken off soon after one wants it") {
+  const std::vector<std::string> all = in_processes(3, [](World& world) -> std::string {
+    world.gather("");
+    if (world.break_off(false)) return "nobody wants it";
+    world.gather("");
+    if (world.rank() == 1) return world.break_off(true) && world.break_off(false) ? "broken off" : "goes on";
+    while (!world.break_off(false)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return "broken off";
+  });
+  for (const std::string& text : all) CHECK(text == "broken off");
+}
+
 TEST_CASE("world: a process that leaves without a word, or is silent, is named by the others") {
   for (const bool silent : {false, true}) {
     CAPTURE(silent);
