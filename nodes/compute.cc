@@ -22,6 +22,7 @@
 #include "runtime/replica.h"
 #include "runtime/services.h"
 #include "runtime/target_means.h"
+#include "runtime/tensors.h"
 
 namespace lanewise {
 namespace {
@@ -103,13 +104,20 @@ class Compute final : public Node {
     at::Tensor x = batch.x, y = batch.y;
     const bool masked = std::ranges::any_of(batch.rows, [](const Tag& t) { return t.weight == 0; });
     if (masked) mask_rows(batch.rows, x, y);
+    losses_.assign(batch.rows.size(), 0.0);
+    kernel_ = recurrent_.size() == 0 && loss_.row
+                  ? replicas_.model(lane_).kernel(static_cast<std::int64_t>(batch.rows.size()))
+                  : nullptr;
+    if (kernel_ != nullptr) {
+      prediction_ = kernel_->forward(x, {dropout_, batch.rows, !evaluating_});
+      return compare_rows(batch.rows, y);
+    }
     prediction_ = carries_ && recurrent_.size() > 0 ? run_on(x, batch.rows) : run_afresh(x, batch.rows);
     // Rows that do not count are left out: 0 · r would be NaN where r is not finite.
     std::vector<std::int64_t> counting;
     for (std::size_t i = 0; i < batch.rows.size(); ++i) {
       if (batch.rows[i].weight != 0) counting.push_back(static_cast<std::int64_t>(i));
     }
-    losses_.assign(batch.rows.size(), 0.0);
     if (counting.empty()) {
       row_losses_ = at::zeros({1, 0}, x.options());
     } else if (masked) {
@@ -121,6 +129,20 @@ class Compute final : public Node {
     }
     const at::Tensor host = row_losses_.detach().to(at::kDouble).contiguous();
     for (std::size_t i = 0; i < counting.size(); ++i) losses_[counting[i]] = host.const_data_ptr<double>()[i];
+  }
+
+  // The losses of the kernel's prediction, and w · ∂r/∂prediction; both are 0 where the weight is.
+  void compare_rows(std::span<const Tag> rows, const at::Tensor& y) {
+    const std::vector<double> predictions = tensor_values(prediction_), targets = tensor_values(y);
+    const std::size_t width = predictions.size() / rows.size(), target_width = targets.size() / rows.size();
+    slopes_.assign(predictions.size(), 0.0);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i].weight == 0) continue;
+      const std::span slopes(&slopes_[i * width], width);
+      losses_[i] = loss_.row(std::span(predictions).subspan(i * width, width),
+                             std::span(targets).subspan(i * target_width, target_width), params_.delta, slopes);
+      for (double& slope : slopes) slope *= rows[i].weight;
+    }
   }
 
   // Every sample from zeros: the time steps of the batch are rows like any others.
@@ -172,21 +194,30 @@ class Compute final : public Node {
     return predictions.size() == 1 ? predictions[0] : at::cat(predictions);
   }
 
-  void backward(const Batch& batch, at::Tensor& bucket) {
-    forward(batch);
-    const bool equal = std::ranges::all_of(batch.rows, [](const Tag& t) { return t.weight == 1; });
-    at::Tensor sum = row_losses_;
+  // Adds the gradients of Σ w·r by autograd to the leaves'.
+  void backward_of_sum(std::span<const Tag> rows) {
     double n = 0;
-    for (const Tag& row : batch.rows) n += row.weight;
-    if (!equal) {
+    for (const Tag& row : rows) n += row.weight;
+    if (n == 0) return;  // nothing counts
+    at::Tensor sum = row_losses_;
+    if (!std::ranges::all_of(rows, [](const Tag& t) { return t.weight == 1; })) {
       at::Tensor weights = at::empty(row_losses_.sizes(), at::kDouble);
       double* to = weights.mutable_data_ptr<double>();
-      for (const Tag& row : batch.rows) {
+      for (const Tag& row : rows) {
         if (row.weight != 0) *to++ = row.weight;
       }
       sum = sum * weights.to(row_losses_.scalar_type());
     }
-    if (n > 0) sum.sum().backward();  // otherwise nothing counts, and the bucket stays zero
+    sum.sum().backward();
+  }
+
+  void backward(const Batch& batch, at::Tensor& bucket) {
+    forward(batch);
+    if (kernel_ != nullptr) {
+      kernel_->backward(slopes_);
+    } else {
+      backward_of_sum(batch.rows);
+    }
     const BucketLayout& layout = replicas_.layout();
     bool finite = true;
     for (std::size_t i = 0; i < batch.rows.size(); ++i) {
@@ -207,11 +238,10 @@ class Compute final : public Node {
   }
 
   void count_targets(const Batch& batch) {
-    const at::Tensor y = batch.y.flatten(0, 1).flatten(1).to(at::kDouble).contiguous();
-    const auto width = static_cast<std::size_t>(y.size(1));
-    for (std::size_t i = 0; i < batch.rows.size(); ++i) {
-      means_->add(batch.rows[i].stream, {y.const_data_ptr<double>() + i * width, width}, batch.rows[i].weight);
-    }
+    const std::vector<double> targets = tensor_values(batch.y);
+    const std::size_t width = targets.size() / batch.rows.size();
+    for (std::size_t i = 0; i < batch.rows.size(); ++i)
+      means_->add(batch.rows[i].stream, std::span(targets).subspan(i * width, width), batch.rows[i].weight);
   }
 
   // The tail's elements are written by plain stores: they are no part of any autograd graph.
@@ -240,6 +270,8 @@ class Compute final : public Node {
   Weights weights_;                     // the newest token
   at::Tensor prediction_, row_losses_;  // of the firing in progress; row_losses_ of the rows that count
   std::vector<double> losses_;
+  Kernel* kernel_ = nullptr;    // of the firing in progress; null: autograd
+  std::vector<double> slopes_;  // w · ∂r/∂prediction, for the kernel
 };
 
 // Batch statistics over a lane's few rows are noise: who wants them says so.

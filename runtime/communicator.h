@@ -27,6 +27,9 @@ class Communicator {
   // what each process's lanes add up to, as the library does. Returns N so far.
   virtual double reduce(Replicas& replicas, RoundOfStep round = {}) = 0;
 
+  // What the sums go through, for the report: "memory", "shared memory", "gloo". After the first reduce().
+  virtual const char* through() const { return "memory"; }
+
   // Compares all copies of the weights, here and in other processes. Throws Error(kDevice) saying which differ.
   virtual void verify(const Replicas& replicas) { replicas.verify(); }
 };

@@ -17,6 +17,7 @@
 #include "runtime/bounded.h"
 #include "runtime/lane_sum.h"
 #include "runtime/process_store.h"
+#include "runtime/shared_rounds.h"
 #include "runtime/world.h"
 
 C10_DECLARE_int(caffe2_log_level);
@@ -59,11 +60,13 @@ class GlooWorld;
 class GlooCommunicator final : public Communicator {
  public:
   GlooCommunicator(GlooWorld& world, bool reference) : world_(world), reference_(reference) {}
+  ~GlooCommunicator() override;
 
   double reduce(Replicas& replicas, RoundOfStep round) override {
     return replicas.weights(0).scalar_type() == at::kDouble ? reduce_as<double>(replicas, round)
                                                             : reduce_as<float>(replicas, round);
   }
+  const char* through() const override { return shared_ != nullptr ? "shared memory" : "gloo"; }
   void verify(const Replicas& replicas) override;
 
  private:
@@ -73,6 +76,8 @@ class GlooCommunicator final : public Communicator {
   GlooWorld& world_;
   const bool reference_;  // every lane's bucket is gathered; otherwise the sums of each process's lanes are added up
   LaneSum sum_;
+  bool begun_ = false;
+  std::unique_ptr<SharedRounds> shared_;  // null: Gloo exchanges own_ and all_
   at::Tensor own_, all_;
 };
 
@@ -81,6 +86,8 @@ class GlooWorld final : public World {
   GlooWorld(const ProcessPlace& place, const JoinOptions& options) : store_(place, options) {
     rank_ = place.rank;
     size_ = place.size;
+    one_host_ = place.one_host;
+    timeout_ = options.timeout;
     connect(place, options);
   }
 
@@ -138,6 +145,18 @@ class GlooWorld final : public World {
     in_touch([&] { group_->allreduce(list)->wait(); });
   }
   void next_round() { ++rounds_; }
+  // Null where the processes share no memory.
+  std::unique_ptr<SharedRounds> share_rounds(std::size_t bytes) {
+    std::unique_ptr<SharedRounds> shared = one_host_ ? SharedRounds::make(*this, bytes, timeout_) : nullptr;
+    rounds_shared_ = shared.get();
+    return shared;
+  }
+  void exchange(SharedRounds& shared) {
+    in_touch([&] { shared.exchange(); });
+  }
+  void forget(const SharedRounds* shared) {
+    if (rounds_shared_ == shared) rounds_shared_ = nullptr;
+  }
   const std::string& name_of(int rank) const { return store_.name_of(rank); }
 
  private:
@@ -191,6 +210,7 @@ class GlooWorld final : public World {
 
   // Whoever waits for this process notices now, and not by a timeout.
   void hang_up() {
+    if (rounds_shared_ != nullptr) rounds_shared_->close();
     const auto group = std::make_shared<c10::intrusive_ptr<c10d::ProcessGroupGloo>>(std::move(group_));
     bounded<bool>(kEnough, [group] {
       group->reset();
@@ -201,30 +221,44 @@ class GlooWorld final : public World {
   ProcessStore store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
   std::uint64_t rounds_ = 0;  // begun
+  bool one_host_ = false;
+  std::chrono::milliseconds timeout_{};
+  SharedRounds* rounds_shared_ = nullptr;  // the communicator's
 };
+
+GlooCommunicator::~GlooCommunicator() { world_.forget(shared_.get()); }
 
 template <class T>
 double GlooCommunicator::reduce_as(Replicas& replicas, RoundOfStep round) {
   world_.next_round();
   const BucketLayout& layout = replicas.layout();
   const std::vector<const T*> lanes = buckets<T>(replicas);
-  const std::int64_t most = reference_ ? (layout.lanes + world_.size() - 1) / world_.size() : 1;
-  if (!own_.defined()) {
-    own_ = at::zeros({most, layout.size}, replicas.weights(0).options());
-    if (reference_) all_ = at::zeros({most * world_.size(), layout.size}, own_.options());
+  const std::int64_t most = reference_ ? (layout.lanes + world_.size() - 1) / world_.size() : 1;  // buckets a process
+  if (!std::exchange(begun_, true)) {
+    shared_ = world_.share_rounds(static_cast<std::size_t>(most * layout.size) * sizeof(T));
+    if (shared_ == nullptr) own_ = at::zeros({most, layout.size}, replicas.weights(0).options());
+    if (shared_ == nullptr && reference_) all_ = at::zeros({most * world_.size(), layout.size}, own_.options());
   }
-  T* const own = own_.data_ptr<T>();
-  if (!reference_) {
+  T* const own = shared_ != nullptr ? static_cast<T*>(shared_->own()) : own_.data_ptr<T>();
+  if (reference_) {
+    for (std::size_t i = 0; i < lanes.size(); ++i) std::copy_n(lanes[i], layout.size, own + i * layout.size);
+  } else {
     add_lanes<T>(lanes, 0, layout.size, 1, own);
+  }
+  if (shared_ != nullptr) {
+    world_.exchange(*shared_);
+  } else if (reference_) {
+    world_.gather_into(all_, own_);
+  } else {
     world_.add_up(own_);
     return sum_.reduce<T>(std::vector<const T*>{own}, replicas, round);
   }
-  for (std::size_t i = 0; i < lanes.size(); ++i) std::copy_n(lanes[i], layout.size, own + i * layout.size);
-  world_.gather_into(all_, own_);
   std::vector<const T*> all;
   for (int rank = 0; rank < world_.size(); ++rank) {
-    const int count = lanes_of(layout.lanes, rank, world_.size()).count();
-    for (int i = 0; i < count; ++i) all.push_back(all_.const_data_ptr<T>() + (rank * most + i) * layout.size);
+    const T* const part = shared_ != nullptr ? static_cast<const T*>(shared_->part(rank))
+                                             : all_.const_data_ptr<T>() + rank * most * layout.size;
+    const int count = reference_ ? lanes_of(layout.lanes, rank, world_.size()).count() : 1;
+    for (int i = 0; i < count; ++i) all.push_back(part + i * layout.size);
   }
   return sum_.reduce<T>(all, replicas, round);
 }

@@ -4,6 +4,9 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "runtime/values.h"
 
 namespace lanewise {
@@ -11,6 +14,20 @@ namespace {
 
 // [k, n, …] -> [k, n]
 at::Tensor row_means(const at::Tensor& elements) { return elements.flatten(2).mean(2); }
+
+// The mean over a row's elements of what `compare` gives for each difference, and its slopes.
+template <class F>
+double mean_of(std::span<const double> prediction, std::span<const double> target, std::span<double> gradient,
+               const F& compare) {
+  const auto n = static_cast<double>(prediction.size());
+  double sum = 0;
+  for (std::size_t i = 0; i < prediction.size(); ++i) {
+    double slope = 0;
+    sum += compare(prediction[i] - target[i], slope);
+    gradient[i] = slope / n;
+  }
+  return sum / n;
+}
 
 void require_equal_shapes(const char* loss, const at::Tensor& prediction, const at::Tensor& target) {
   if (prediction.dim() < 3 || prediction.sizes() != target.sizes()) {
@@ -45,6 +62,13 @@ LossType mse() {
     require_equal_shapes("mse", prediction, target);
     return row_means(at::mse_loss(prediction, target, at::Reduction::None));
   };
+  type.row = [](std::span<const double> prediction, std::span<const double> target, double,
+                std::span<double> gradient) {
+    return mean_of(prediction, target, gradient, [](double d, double& slope) {
+      slope = 2 * d;
+      return d * d;
+    });
+  };
   return type;
 }
 
@@ -57,6 +81,13 @@ LossType huber() {
   type.rows = [](const at::Tensor& prediction, const at::Tensor& target, double delta) {
     require_equal_shapes("huber", prediction, target);
     return row_means(at::huber_loss(prediction, target, at::Reduction::None, delta));
+  };
+  type.row = [](std::span<const double> prediction, std::span<const double> target, double delta,
+                std::span<double> gradient) {
+    return mean_of(prediction, target, gradient, [delta](double d, double& slope) {
+      slope = std::clamp(d, -delta, delta);
+      return std::abs(d) <= delta ? d * d / 2 : delta * (std::abs(d) - delta / 2);
+    });
   };
   return type;
 }
@@ -76,16 +107,17 @@ Shape shape_of_scores(const Shape& target, bool integer_target, const std::optio
   return *outputs;
 }
 
+void require_class(std::int64_t number, std::int64_t classes) {
+  if (number >= 0 && number < classes) return;
+  throw Error(Exit::kData, fmt::format("cross_entropy: the target {} is none of the classes 0 to {}; give the model "
+                                       "as many outputs as there are classes",
+                                       number, classes - 1));
+}
+
 void require_classes(const at::Tensor& target, std::int64_t classes) {
   const at::Tensor numbers = target.contiguous().cpu();
-  for (const std::int64_t number : std::span(numbers.const_data_ptr<std::int64_t>(), numbers.numel())) {
-    if (number < 0 || number >= classes) {
-      throw Error(Exit::kData,
-                  fmt::format("cross_entropy: the target {} is none of the classes 0 to {}; give the model "
-                              "as many outputs as there are classes",
-                              number, classes - 1));
-    }
-  }
+  for (const std::int64_t number : std::span(numbers.const_data_ptr<std::int64_t>(), numbers.numel()))
+    require_class(number, classes);
 }
 
 LossType cross_entropy() {
@@ -103,6 +135,16 @@ LossType cross_entropy() {
     }
     require_classes(target, prediction.size(2));
     return at::log_softmax(prediction, 2).gather(2, target).squeeze(2).neg();
+  };
+  type.row = [](std::span<const double> scores, std::span<const double> target, double, std::span<double> gradient) {
+    const auto number = static_cast<std::int64_t>(target[0]);
+    require_class(number, static_cast<std::int64_t>(scores.size()));
+    const double most = std::ranges::max(scores);  // so that no exponential overflows
+    double sum = 0;
+    for (const double score : scores) sum += std::exp(score - most);
+    for (std::size_t i = 0; i < scores.size(); ++i) gradient[i] = std::exp(scores[i] - most) / sum;
+    gradient[number] -= 1;
+    return std::log(sum) + most - scores[number];
   };
   return type;
 }

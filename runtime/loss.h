@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,11 @@ struct LossType : PartType {
   // r_r, the mean over a row's target elements: prediction [k, n, …], target [k, n, …] -> [k, n], differentiable.
   // `delta`: huber's, else ignored.
   std::function<at::Tensor(const at::Tensor& prediction, const at::Tensor& target, double delta)> rows;
+
+  // The same of one row without autograd: r, and to `gradient` ∂r/∂prediction. Null: not told so.
+  std::function<double(std::span<const double> prediction, std::span<const double> target, double delta,
+                       std::span<double> gradient)>
+      row;
 };
 
 const std::vector<LossType>& loss_types();           // mse, huber, cross_entropy

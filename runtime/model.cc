@@ -23,6 +23,7 @@ void Model::bind(std::vector<at::Tensor> leaves, std::vector<at::Tensor> buffers
   }
   leaves_ = std::move(leaves);
   buffers_ = std::move(buffers);
+  kernel_.reset();
 }
 
 namespace {
@@ -70,6 +71,12 @@ void ModelSize::check(const std::string& type, std::int64_t values_in, std::int6
 
 void add_dropout(Fields& f, double* dropout, const std::string& help) {
   f.add("dropout", dropout, help).at_least(0).below(1);
+}
+
+void add_kernel(Fields& f, std::string* kernel) {
+  f.add("kernel", kernel,
+        "what computes it: LibTorch with autograd, or our own loops, which small batches gain by; auto: the faster one")
+      .one_of({"auto", "library", "native"});
 }
 
 Shape output_shape(const nlohmann::json& params, const Shape& fallback) {

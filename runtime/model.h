@@ -16,6 +16,7 @@
 
 #include "graph/registry.h"
 #include "graph/signature.h"
+#include "runtime/kernel.h"
 #include "runtime/values.h"
 
 namespace lanewise {
@@ -65,10 +66,15 @@ class Model {
   // bind().
   virtual at::Tensor forward(const at::Tensor& x, at::Tensor& state, const Pass& pass) const = 0;
 
+  // What to compute batches of so many rows with instead of forward() and autograd; null: nothing. Owned by the model,
+  // which is bound. Requires bind().
+  virtual Kernel* kernel(std::int64_t) { return nullptr; }
+
  protected:
   std::vector<ParameterSpec> parameters_;
   std::vector<BufferSpec> buffer_specs_;
   std::vector<at::Tensor> leaves_, buffers_;
+  std::unique_ptr<Kernel> kernel_;  // over these leaves, made when it is first asked for
 };
 
 // `input` is the shape of a sample's x, `output` that of the prediction for it.
@@ -100,6 +106,9 @@ struct ModelSize {
 
 // Adds the parameter "dropout": a probability below 1.
 void add_dropout(Fields& f, double* dropout, const std::string& help);
+
+// Adds the parameter "kernel": auto, library or native.
+void add_kernel(Fields& f, std::string* kernel);
 
 // A model type that is told by a class M(const M::Params&, const Shape& input, const Shape& output) and its Params.
 template <class M>

@@ -10,12 +10,17 @@ namespace {
 class Linear final : public Model {
  public:
   struct Params {
+    std::string kernel = "auto";
     ModelSize size;
 
-    void fields(Fields& f) { size.fields(f); }
+    void fields(Fields& f) {
+      add_kernel(f, &kernel);
+      size.fields(f);
+    }
   };
 
-  Linear(const Params& params, const Shape& input, const Shape& output) : output_(output) {
+  Linear(const Params& params, const Shape& input, const Shape& output)
+      : settings_{.output = output}, wanted_(params.kernel) {
     const std::int64_t in = element_count(input), out = element_count(output);
     params.size.check("linear", in, out);
     const double bound = 1 / std::sqrt(static_cast<double>(in));
@@ -24,12 +29,19 @@ class Linear final : public Model {
 
   at::Tensor forward(const at::Tensor& x, at::Tensor&, const Pass&) const override {
     Shape shape = {x.size(0), x.size(1)};
-    shape.insert(shape.end(), output_.begin(), output_.end());
+    shape.insert(shape.end(), settings_.output.begin(), settings_.output.end());
     return at::linear(x.reshape({shape[0] * shape[1], -1}), leaves_[0], leaves_[1]).view(shape);
   }
 
+  Kernel* kernel(std::int64_t rows) override {
+    if (!leaves_[0].is_cpu() || !takes_native(wanted_, rows * parameter_count())) return nullptr;
+    if (kernel_ == nullptr) kernel_ = make_mlp_kernel(settings_, leaves_);
+    return kernel_.get();
+  }
+
  private:
-  const Shape output_;
+  const MlpSettings settings_;  // of no hidden layer
+  const std::string wanted_;    // kernel
 };
 
 }  // namespace

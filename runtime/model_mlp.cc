@@ -66,6 +66,7 @@ class Mlp final : public Model {
     std::string activation = "relu";
     std::string norm = "none";
     double dropout = 0;
+    std::string kernel = "auto";
     ModelSize size;
 
     void fields(Fields& f) {
@@ -78,12 +79,18 @@ class Mlp final : public Model {
       if (dropout > 0 && hidden.empty()) {
         f.problem("dropout", "dropout acts on hidden layers and there are none; give hidden a width, or leave it out");
       }
+      add_kernel(f, &kernel);
+      if (kernel == "native" && norm != "none")
+        f.problem("kernel", "the native kernel has no norm; leave one of them out");
       size.fields(f);
     }
   };
 
   Mlp(const Params& params, const Shape& input, const Shape& output)
-      : output_(output), activation_(activation(params.activation)), norm_(params.norm), dropout_(params.dropout) {
+      : activation_(activation(params.activation)),
+        norm_(params.norm),
+        settings_{params.activation, params.dropout, output},
+        wanted_(params.kernel) {
     std::int64_t in = element_count(input);
     params.size.check("mlp", in, element_count(output));
     std::vector<std::int64_t> widths = params.hidden;
@@ -106,17 +113,23 @@ class Mlp final : public Model {
 
   at::Tensor forward(const at::Tensor& x, at::Tensor&, const Pass& pass) const override {
     Shape shape = {x.size(0), x.size(1)};
-    shape.insert(shape.end(), output_.begin(), output_.end());
+    shape.insert(shape.end(), settings_.output.begin(), settings_.output.end());
     at::Tensor h = x.reshape({shape[0] * shape[1], -1});
     const std::size_t stride = norm_ == "none" ? 2 : 4;  // parameters of a hidden layer
     std::size_t i = 0;
     for (int layer = 0; i + 2 < leaves_.size(); i += stride, ++layer) {
       h = at::linear(h, leaves_[i], leaves_[i + 1]);
       h = activation_(normalized(h, i + 2, layer, pass));
-      if (dropout_ > 0 && pass.dropout != nullptr)
-        h = h * pass.dropout->mask(pass.rows, layer, {h.size(1)}, dropout_, h.scalar_type()).to(h.device());
+      if (settings_.dropout > 0 && pass.dropout != nullptr)
+        h = h * pass.dropout->mask(pass.rows, layer, {h.size(1)}, settings_.dropout, h.scalar_type()).to(h.device());
     }
     return at::linear(h, leaves_[i], leaves_[i + 1]).view(shape);
+  }
+
+  Kernel* kernel(std::int64_t rows) override {
+    if (norm_ != "none" || !leaves_[0].is_cpu() || !takes_native(wanted_, rows * parameter_count())) return nullptr;
+    if (kernel_ == nullptr) kernel_ = make_mlp_kernel(settings_, leaves_);
+    return kernel_.get();
   }
 
  private:
@@ -127,10 +140,10 @@ class Mlp final : public Model {
     return batch_norm(h, leaves_[leaf], leaves_[leaf + 1], buffers_[2 * layer], buffers_[2 * layer + 1], pass);
   }
 
-  const Shape output_;
   const Activation activation_;
   const std::string norm_;
-  const double dropout_;
+  const MlpSettings settings_;
+  const std::string wanted_;  // kernel
 };
 
 }  // namespace

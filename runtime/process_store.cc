@@ -252,19 +252,27 @@ void ProcessStore::tell(const Shared& s, Exit exit, const std::string& reason) {
 
 void ProcessStore::tell_failure(Exit exit, const std::string& reason, const std::function<void()>& hang_up) {
   const bool told = std::exchange(failed_, true);
-  const auto try_to = [&](std::function<void(const Shared&)> act) {
-    if (told) return;
-    try {
-      bounded<bool>(kNotice + 2 * kPoll, [s = shared_, act] {
-        act(*s);
-        return true;
-      });
-    } catch (const std::exception&) {  // the others see that this process is gone
-    }
-  };
-  try_to([exit, reason](const Shared& s) { tell(s, exit, reason); });
+  if (!told) {
+    in_short_time([exit, reason](const Shared& s) {
+      tell(s, exit, reason);
+      return true;
+    });
+  }
   hang_up();
-  try_to([](const Shared& s) { take_leave(s, kNotice); });
+  if (!told) {
+    in_short_time([](const Shared& s) {
+      take_leave(s, kNotice);
+      return true;
+    });
+  }
+}
+
+std::optional<bool> ProcessStore::in_short_time(std::function<bool(const Shared&)> act) {
+  try {
+    return bounded<bool>(kNotice + 2 * kPoll, [s = shared_, act = std::move(act)] { return act(*s); });
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
 }
 
 bool ProcessStore::break_off(bool here) {
@@ -274,16 +282,14 @@ bool ProcessStore::break_off(bool here) {
   } else if (!lock.try_lock()) {
     return broken_off_;
   }
-  try {
-    if (broken_off_) return true;
-    if (here) {
-      shared_->store->set("break", bytes_of(""));
-      broken_off_ = true;
-    } else if (Clock::now() - asked_ > kAsk) {
-      asked_ = Clock::now();
-      broken_off_ = shared_->store->check({"break"});
-    }
-  } catch (const std::exception&) {  // what the processes do together next will tell
+  if (!broken_off_ && !mute_ && (here || Clock::now() - asked_ > kAsk)) {
+    asked_ = Clock::now();
+    const std::optional<bool> answer = in_short_time([here](const Shared& s) {
+      if (here) s.store->set("break", bytes_of(""));
+      return here || s.store->check({"break"});
+    });
+    broken_off_ = answer.value_or(here);
+    mute_ = !answer;  // what the processes do together next will tell
   }
   return here || broken_off_;
 }

@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -74,13 +75,16 @@ class ProcessStore {
   static Error find_out(const Shared& shared, const std::string& when, const std::string& said,
                         std::chrono::steady_clock::time_point until);
 
+  // What `act` says; nullopt where the store does not answer within a second.
+  std::optional<bool> in_short_time(std::function<bool(const Shared&)> act);
   Error store_is_gone(const std::string& when);
 
   std::shared_ptr<Shared> shared_;
   bool failed_ = false;
 
-  std::mutex asking_;  // guards asked_
+  std::mutex asking_;  // guards asked_ and mute_
   std::chrono::steady_clock::time_point asked_{};
+  bool mute_ = false;  // the store does not answer
   std::atomic<bool> broken_off_ = false;
 };
 

@@ -571,6 +571,7 @@ class Trainer::Impl final : public RunControl {
     report["weights_sha256"] = replicas_ != nullptr ? nlohmann::ordered_json(replicas_->weights_sha256()) : nullptr;
     if (world_.size() > 1)
       report["processes"] = {{"count", world_.size()}, {"rank", world_.rank()}, {"all_told", all_told_}};
+    if (world_.size() > 1 && steps > 0) report["processes"]["exchange"] = communicator_->through();
     report["threads"] = threads_;
     report["seconds"] = {{"all", seconds_since(started_)}, {"training", seconds_}};
     report["steps_per_second"] = rate(static_cast<double>(steps));

@@ -5,6 +5,7 @@
 
 #include "graph/sha256.h"
 #include "runtime/random.h"
+#include "runtime/tensors.h"
 #include "tests/check.h"
 #include "tests/runtime/errors.h"
 #include "tests/runtime/processes.h"
@@ -68,15 +69,17 @@ Right right_sum(int lanes, at::ScalarType dtype, std::int64_t width, int rounds)
 
 TEST_CASE("communicator: the reduced gradient is the sum in lane order in double, times 1/N, rounded once") {
   CAPTURE(kSeed);
-  for (const int processes : {1, 2, 3}) {
+  const std::vector<std::pair<int, bool>> worlds = {{1, true}, {2, true}, {3, true}, {2, false}, {3, false}};
+  for (const auto& [processes, one_host] : worlds) {
     for (const int lanes : {3, 7, 8}) {
       for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
         for (const int rounds : {1, 3}) {
           CAPTURE(processes);
+          CAPTURE(one_host);
           CAPTURE(lanes);
           CAPTURE(rounds);
           const Right right = right_sum(lanes, dtype, 255, rounds);
-          const std::vector<std::string> wrong = in_processes(processes, [&](World& world) {
+          const auto reduce = [&](World& world) {
             Replicas r = filled(lanes, dtype, 255, true, lanes_of(lanes, world.rank(), world.size()));
             const auto communicator = world.communicator("reference");
             double n = 0;
@@ -88,7 +91,8 @@ TEST_CASE("communicator: the reduced gradient is the sum in lane order in double
             bool equal = n == right.n;
             for (int d = 0; d < r.domain_count(); ++d) equal = equal && at::equal(r.reduced(d), same);
             return equal ? "" : "other bits";
-          });
+          };
+          const std::vector<std::string> wrong = in_processes(processes, reduce, std::chrono::seconds(20), one_host);
           for (const std::string& text : wrong) CHECK(text == "");
         }
       }
@@ -98,19 +102,21 @@ TEST_CASE("communicator: the reduced gradient is the sum in lane order in double
 
 TEST_CASE(
     "communicator: deterministic and fast give all processes the same bits, near the reference, and the same tail") {
-  for (const char* const reduction : {"deterministic", "fast"}) {
+  const std::vector<std::pair<std::string, bool>> variants = {
+      {"deterministic", true}, {"fast", true}, {"deterministic", false}, {"fast", false}};
+  for (const auto& [reduction, one_host] : variants) {
     const Right right = right_sum(7, at::kFloat, 1000, 1);
-    const std::vector<std::string> all = in_processes(3, [&](World& world) {
+    const auto reduce = [&](World& world) {
       Replicas r = filled(7, at::kFloat, 1000, false, lanes_of(7, world.rank(), world.size()));
       world.communicator(reduction)->reduce(r);
       const at::Tensor got = r.reduced(0).to(at::kDouble), want = at::tensor(right.values, at::kDouble);
       const std::int64_t tail = r.layout().parameters;
       const bool near = ((got - want).norm() / want.norm()).item<double>() < 1e-6;
       const bool exact = at::equal(got.slice(0, tail), want.slice(0, tail).to(at::kFloat).to(at::kDouble));
-      const at::Tensor bits = r.reduced(0).contiguous();
       return (near ? "" : "far ") + std::string(exact ? "" : "another tail ") +
-             sha256_hex({static_cast<const char*>(bits.const_data_ptr()), bits.nbytes()});
-    });
+             sha256_hex(raw_bytes(r.reduced(0).contiguous()));
+    };
+    const std::vector<std::string> all = in_processes(3, reduce, std::chrono::seconds(20), one_host);
     for (const std::string& text : all) CHECK(text == all.front());
     CHECK(all.front().size() == 64);
   }

@@ -7,37 +7,18 @@
 
 #include "tests/check.h"
 #include "tests/runtime/models.h"
+#include "tests/runtime/tags.h"
 
 using namespace lanewise;
 using nlohmann::json;
 
 namespace {
 
-StreamTable streams(const std::vector<std::string>& names) {
-  static const NodeType source = {.name = "source", .role = Role::kSource};
-  Plan plan;
-  for (const std::string& name : names) {
-    plan.nodes.emplace_back();
-    plan.nodes.back().id = name;
-    plan.nodes.back().type = &source;
-  }
-  return StreamTable(plan);
-}
-
 Tag row(int stream, std::uint64_t seq) { return {.stream = stream, .seq = seq}; }
 
 at::Tensor mask_of(const Dropout& dropout, int stream, std::uint64_t seq, int layer, double p = 0.5) {
   const Tag tag = row(stream, seq);
   return dropout.mask({&tag, 1}, layer, {100}, p, at::kFloat);
-}
-
-// k * n rows, time-major: stream i at step t has seq 10 + t.
-std::vector<Tag> window(int k, int n) {
-  std::vector<Tag> rows;
-  for (int t = 0; t < k; ++t) {
-    for (int i = 0; i < n; ++i) rows.push_back(row(i, 10 + t));
-  }
-  return rows;
 }
 
 std::string problems_of(const std::string& type, const json& params) {
@@ -53,18 +34,18 @@ std::string problems_of(const std::string& type, const json& params) {
 }  // namespace
 
 TEST_CASE("dropout: seed, stream, seq and layer each give another mask, and the same one again") {
-  const Dropout dropout(7, streams({"a", "b"}));
+  const Dropout dropout(7, stream_table({"a", "b"}));
   const at::Tensor first = mask_of(dropout, 0, 3, 1);
   CHECK(at::equal(mask_of(dropout, 0, 3, 1), first));
-  CHECK(at::equal(mask_of(Dropout(7, streams({"a", "b"})), 0, 3, 1), first));
-  CHECK_FALSE(at::equal(mask_of(Dropout(8, streams({"a", "b"})), 0, 3, 1), first));
+  CHECK(at::equal(mask_of(Dropout(7, stream_table({"a", "b"})), 0, 3, 1), first));
+  CHECK_FALSE(at::equal(mask_of(Dropout(8, stream_table({"a", "b"})), 0, 3, 1), first));
   CHECK_FALSE(at::equal(mask_of(dropout, 1, 3, 1), first));
   CHECK_FALSE(at::equal(mask_of(dropout, 0, 4, 1), first));
   CHECK_FALSE(at::equal(mask_of(dropout, 0, 3, 0), first));
 }
 
 TEST_CASE("dropout: no two of many masks share a run of forty elements") {
-  const Dropout dropout(7, streams({"a", "b"}));
+  const Dropout dropout(7, stream_table({"a", "b"}));
   std::set<std::vector<float>> runs;
   std::size_t expected = 0;
   for (int stream = 0; stream < 2; ++stream) {
@@ -83,7 +64,7 @@ TEST_CASE("dropout: no two of many masks share a run of forty elements") {
 }
 
 TEST_CASE("dropout: an element is 0 with probability p, else 1 / (1 - p)") {
-  const Dropout dropout(1, streams({"a"}));
+  const Dropout dropout(1, stream_table({"a"}));
   const std::vector<Tag> rows = {row(0, 0), row(0, 1), row(0, 2), row(0, 3)};
   const std::int64_t count = 4 * 101 * 99;  // an odd number of elements a row
   for (const double p : {0.0, 0.1, 0.5, 0.9}) {
@@ -98,7 +79,7 @@ TEST_CASE("dropout: an element is 0 with probability p, else 1 / (1 - p)") {
 }
 
 TEST_CASE("dropout: other streams, the order of rows and their number change no mask") {
-  const Dropout two(7, streams({"b", "c"})), three(7, streams({"a", "b", "c"}));
+  const Dropout two(7, stream_table({"b", "c"})), three(7, stream_table({"a", "b", "c"}));
   const std::vector<Tag> rows = {row(0, 5), row(1, 5), row(0, 6)}, moved = {row(2, 5), row(1, 6), row(0, 9), row(1, 5)};
   const at::Tensor a = two.mask(rows, 2, {50}, 0.3, at::kDouble), b = three.mask(moved, 2, {50}, 0.3, at::kDouble);
   CHECK(at::equal(a[0], b[3]));
@@ -109,8 +90,8 @@ TEST_CASE("dropout: other streams, the order of rows and their number change no 
 TEST_CASE("dropout: mlp applies a mask after each hidden activation") {
   const auto model = make("mlp", {{"hidden", {6, 4}}, {"activation", "tanh"}, {"dropout", 0.4}}, {3}, {2});
   const auto p = bind_some(*model);
-  const Dropout dropout(7, streams({"a", "b"}));
-  const std::vector<Tag> rows = window(3, 2);
+  const Dropout dropout(7, stream_table({"a", "b"}));
+  const std::vector<Tag> rows = tags(3, 2);
   const at::Tensor x = at::randn({3, 2, 3}, at::kDouble);
   const auto linear = [&](const at::Tensor& h, int layer) {
     return at::linear(h, p.at(fmt::format("{}.weight", layer)), p.at(fmt::format("{}.bias", layer)));
@@ -124,8 +105,8 @@ TEST_CASE("dropout: mlp applies a mask after each hidden activation") {
 
 TEST_CASE("dropout: gru and lstm apply a mask between layers") {
   const int k = 2, n = 3, times = 4, hidden = 5;
-  const Dropout dropout(7, streams({"a", "b", "c"}));
-  const std::vector<Tag> rows = window(k, n);
+  const Dropout dropout(7, stream_table({"a", "b", "c"}));
+  const std::vector<Tag> rows = tags(k, n);
   for (const std::string type : {"gru", "lstm"}) {
     CAPTURE(type);
     const auto model = make(type, {{"hidden", hidden}, {"layers", 3}, {"dropout", 0.4}}, {times, 3}, {1});
@@ -156,10 +137,10 @@ TEST_CASE("dropout: gru and lstm apply a mask between layers") {
 }
 
 TEST_CASE("dropout: one call with k steps drops what k calls with one step do") {
-  const Dropout dropout(7, streams({"a", "b"}));
+  const Dropout dropout(7, stream_table({"a", "b"}));
   const auto model = make("gru", {{"hidden", 5}, {"layers", 2}, {"dropout", 0.5}}, {3}, {1});
   bind_some(*model);
-  const std::vector<Tag> rows = window(4, 2);
+  const std::vector<Tag> rows = tags(4, 2);
   const at::Tensor x = at::randn({4, 2, 3}, at::kDouble);
   at::Tensor at_once = at::zeros({2, model->state_size()}, at::kDouble), one_by_one = at_once;
   const at::Tensor prediction = model->forward(x, at_once, {&dropout, rows});

@@ -13,9 +13,11 @@
 
 namespace lanewise {
 
-// What `act` returns in each of so many processes, or what it throws, by rank. One alone needs no others.
+// What `act` returns in each of so many processes, or what it throws, by rank. One alone needs no others. `one_host`:
+// they may share memory.
 inline std::vector<std::string> in_processes(int processes, const std::function<std::string(World&)>& act,
-                                             std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+                                             std::chrono::milliseconds timeout = std::chrono::seconds(20),
+                                             bool one_host = true) {
   std::vector<std::string> results(processes);
   if (processes == 1) {
     World alone;
@@ -30,7 +32,7 @@ inline std::vector<std::string> in_processes(int processes, const std::function<
       for (int r = 0; r < processes; ++r) options.processes.push_back(fmt::format("rank {} (lane{})", r, r));
       try {
         const auto world = join_world(
-            {.rank = rank, .size = processes, .one_host = true, .address = "127.0.0.1", .port = port}, options);
+            {.rank = rank, .size = processes, .one_host = one_host, .address = "127.0.0.1", .port = port}, options);
         results[rank] = act(*world);
         world->gather("");  // nobody leaves before the others have done theirs
       } catch (const Error& error) {
