@@ -146,9 +146,10 @@ void FlowCore::enqueue(Stage& stage) {
 }
 
 std::vector<std::string> FlowCore::firing() const {
+  const std::lock_guard lock(mutex_);
   std::vector<std::string> ids;
   for (const Stage& stage : stages_) {
-    if (stage.firing()) ids.push_back(stage.plan().id);
+    if (stage.firing() && std::ranges::count(paused_, &stage) == 0) ids.push_back(stage.plan().id);
   }
   return ids;
 }

@@ -43,7 +43,7 @@ class Allreduce final : public Node {
     }
     ++in_step_;
     const bool last = in_step_ == accumulate_;
-    reduced.n = communicator_.reduce(replicas_, {.first = in_step_ == 1, .last = last});
+    reduced.n = communicator_.reduce(replicas_, {.first = in_step_ == 1, .last = last, .number = round_});
     read_tail(reduced);
     reduced.complete = last || (drops_ && !reduced.non_finite.empty());
     if (reduced.complete) in_step_ = 0;

@@ -194,11 +194,10 @@ class Compute final : public Node {
     return predictions.size() == 1 ? predictions[0] : at::cat(predictions);
   }
 
-  // Adds the gradients of Σ w·r by autograd to the leaves'.
-  void backward_of_sum(std::span<const Tag> rows) {
-    double n = 0;
-    for (const Tag& row : rows) n += row.weight;
-    if (n == 0) return;  // nothing counts
+  // Adds the gradients of Σ w·r to the leaves'. Where nothing counts there is nothing to add: 0 · ∂r might be NaN.
+  void add_gradients(std::span<const Tag> rows) {
+    if (std::ranges::all_of(rows, [](const Tag& t) { return t.weight == 0; })) return;
+    if (kernel_ != nullptr) return kernel_->backward(slopes_);
     at::Tensor sum = row_losses_;
     if (!std::ranges::all_of(rows, [](const Tag& t) { return t.weight == 1; })) {
       at::Tensor weights = at::empty(row_losses_.sizes(), at::kDouble);
@@ -213,11 +212,7 @@ class Compute final : public Node {
 
   void backward(const Batch& batch, at::Tensor& bucket) {
     forward(batch);
-    if (kernel_ != nullptr) {
-      kernel_->backward(slopes_);
-    } else {
-      backward_of_sum(batch.rows);
-    }
+    add_gradients(batch.rows);
     const BucketLayout& layout = replicas_.layout();
     bool finite = true;
     for (std::size_t i = 0; i < batch.rows.size(); ++i) {

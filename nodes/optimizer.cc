@@ -160,6 +160,7 @@ NodeType optimizer() {
   NodeType type = node_type<Optimizer>("optimizer", "steps the weights by the reduced gradient", Role::kOptimizer,
                                        {{"reduced", "reduced"}}, {{"weights", "weights"}, {"step", "step"}}, infer);
   type.closes_cycles = true;
+  type.may_wait = true;  // for other processes
   return type;
 }
 

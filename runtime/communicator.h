@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,9 +12,10 @@
 
 namespace lanewise {
 
-// Where a round stands in its step; a step of one round is both.
+// Where a round stands in its step, a step of one round being both first and last, and in the training, from 0.
 struct RoundOfStep {
   bool first = true, last = true;
+  std::uint64_t number = 0;
 };
 
 class Communicator {
@@ -27,11 +29,14 @@ class Communicator {
   // what each process's lanes add up to, as the library does. Returns N so far.
   virtual double reduce(Replicas& replicas, RoundOfStep round = {}) = 0;
 
-  // What the sums go through, for the report: "memory", "shared memory", "gloo". After the first reduce().
+  // What the sums go through, for the report: "memory", "shared memory", "gloo"; "" before the first reduce().
   virtual const char* through() const { return "memory"; }
 
   // Compares all copies of the weights, here and in other processes. Throws Error(kDevice) saying which differ.
-  virtual void verify(const Replicas& replicas) { replicas.verify(); }
+  void verify(const Replicas& replicas);
+  // Where the weights of other processes differ: "bias of rank 2 (lane2) differs from that of rank 0 (lane0)". By all
+  // processes together.
+  virtual std::string apart(const Replicas&) { return ""; }
 };
 
 // All lanes in this process: every reduction is `reference`.

@@ -116,10 +116,16 @@ DenseLoops<T> choose() {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
     return {Avx2<T>::run_forward, Avx2<T>::run_backward};
 #endif
-  return {Plain<T>::run_forward, Plain<T>::run_backward};
+  return plain_dense_loops<T>();
 }
 
 }  // namespace
+
+template <class T>
+const DenseLoops<T>& plain_dense_loops() {
+  static const DenseLoops<T> loops = {Plain<T>::run_forward, Plain<T>::run_backward};
+  return loops;
+}
 
 template <class T>
 const DenseLoops<T>& dense_loops() {
@@ -129,5 +135,7 @@ const DenseLoops<T>& dense_loops() {
 
 template const DenseLoops<float>& dense_loops();
 template const DenseLoops<double>& dense_loops();
+template const DenseLoops<float>& plain_dense_loops();
+template const DenseLoops<double>& plain_dense_loops();
 
 }  // namespace lanewise

@@ -18,5 +18,8 @@ struct DenseLoops {
 // The fastest that this processor can run. T: float or double.
 template <class T>
 const DenseLoops<T>& dense_loops();
+// Those that every processor can run.
+template <class T>
+const DenseLoops<T>& plain_dense_loops();
 
 }  // namespace lanewise

@@ -42,7 +42,12 @@ bool is_private(const std::string& address) {
 std::shared_ptr<gloo::transport::Device> device(const ProcessPlace& place) {
   if (place.one_host) return c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
   if (const char* const asked = std::getenv("GLOO_SOCKET_IFNAME"); asked != nullptr && *asked != '\0') {
-    return c10d::ProcessGroupGloo::createDeviceForInterface(asked);
+    try {
+      return c10d::ProcessGroupGloo::createDeviceForInterface(asked);
+    } catch (const std::exception& error) {
+      throw Error(Exit::kPeer, fmt::format("GLOO_SOCKET_IFNAME names the interface \"{}\", which cannot be used: {}",
+                                           asked, first_line(error)));
+    }
   }
   const std::string address = own_address_towards(place.address);
   if (!is_private(address)) {
@@ -59,22 +64,31 @@ class GlooWorld;
 
 class GlooCommunicator final : public Communicator {
  public:
-  GlooCommunicator(GlooWorld& world, bool reference) : world_(world), reference_(reference) {}
+  GlooCommunicator(GlooWorld& world, const std::string& reduction)
+      : world_(world),
+        sums_(reduction == "reference"       ? Sums::kOfLanes
+              : reduction == "deterministic" ? Sums::kOfProcesses
+                                             : Sums::kByLibrary) {}
   ~GlooCommunicator() override;
 
   double reduce(Replicas& replicas, RoundOfStep round) override {
     return replicas.weights(0).scalar_type() == at::kDouble ? reduce_as<double>(replicas, round)
                                                             : reduce_as<float>(replicas, round);
   }
-  const char* through() const override { return shared_ != nullptr ? "shared memory" : "gloo"; }
-  void verify(const Replicas& replicas) override;
+  const char* through() const override { return !begun_ ? "" : shared_ != nullptr ? "shared memory" : "gloo"; }
+  std::string apart(const Replicas& replicas) override;
 
  private:
+  // Every lane's bucket is gathered and added up here; or what each process's lanes add up to; or the library adds
+  // that.
+  enum class Sums { kOfLanes, kOfProcesses, kByLibrary };
+
   template <class T>
   double reduce_as(Replicas& replicas, RoundOfStep round);
+  void prepare(const Replicas& replicas, std::size_t element);
 
   GlooWorld& world_;
-  const bool reference_;  // every lane's bucket is gathered; otherwise the sums of each process's lanes are added up
+  const Sums sums_;
   LaneSum sum_;
   bool begun_ = false;
   std::unique_ptr<SharedRounds> shared_;  // null: Gloo exchanges own_ and all_
@@ -129,7 +143,7 @@ class GlooWorld final : public World {
   }
 
   std::unique_ptr<Communicator> communicator(const std::string& reduction) override {
-    return std::make_unique<GlooCommunicator>(*this, reduction == "reference");
+    return std::make_unique<GlooCommunicator>(*this, reduction);
   }
 
   void tell_failure(Exit exit, const std::string& reason) override {
@@ -144,7 +158,14 @@ class GlooWorld final : public World {
     std::vector<at::Tensor> list = {values};
     in_touch([&] { group_->allreduce(list)->wait(); });
   }
-  void next_round() { ++rounds_; }
+  // From here to the end of `act`, what fails is said to fail in this round.
+  template <class F>
+  void in_round(std::uint64_t round, F&& act) {
+    round_ = round;
+    in_round_ = true;
+    act();
+    in_round_ = false;
+  }
   // Null where the processes share no memory.
   std::unique_ptr<SharedRounds> share_rounds(std::size_t bytes) {
     std::unique_ptr<SharedRounds> shared = one_host_ ? SharedRounds::make(*this, bytes, timeout_) : nullptr;
@@ -190,7 +211,7 @@ class GlooWorld final : public World {
       store_.tell_failure(error.exit(), fmt::format("{}: {}", name_of(rank_), error.what()));
       throw;
     } catch (const std::exception& error) {
-      throw store_.what_happened("before the first round", first_line(error), until);
+      throw store_.what_happened(when(), first_line(error), {}, until);
     }
   }
 
@@ -201,11 +222,18 @@ class GlooWorld final : public World {
       together();
     } catch (const Error&) {
       throw;
+    } catch (const Missing& missing) {
+      hang_up();
+      throw store_.what_happened(when(), missing.what(), missing.ranks);
     } catch (const std::exception& error) {
       hang_up();
-      throw store_.what_happened(rounds_ == 0 ? "before the first round" : fmt::format("in round {}", rounds_ - 1),
-                                 first_line(error));
+      throw store_.what_happened(when(), first_line(error));
     }
+  }
+
+  std::string when() const {
+    if (!round_) return "before the first round";
+    return fmt::format("{} round {}", in_round_ ? "in" : "after", *round_);
   }
 
   // Whoever waits for this process notices now, and not by a timeout.
@@ -220,7 +248,8 @@ class GlooWorld final : public World {
 
   ProcessStore store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
-  std::uint64_t rounds_ = 0;  // begun
+  std::optional<std::uint64_t> round_;  // the last that has begun
+  bool in_round_ = false;
   bool one_host_ = false;
   std::chrono::milliseconds timeout_{};
   SharedRounds* rounds_shared_ = nullptr;  // the communicator's
@@ -230,50 +259,57 @@ GlooCommunicator::~GlooCommunicator() { world_.forget(shared_.get()); }
 
 template <class T>
 double GlooCommunicator::reduce_as(Replicas& replicas, RoundOfStep round) {
-  world_.next_round();
   const BucketLayout& layout = replicas.layout();
   const std::vector<const T*> lanes = buckets<T>(replicas);
-  const std::int64_t most = reference_ ? (layout.lanes + world_.size() - 1) / world_.size() : 1;  // buckets a process
-  if (!std::exchange(begun_, true)) {
-    shared_ = world_.share_rounds(static_cast<std::size_t>(most * layout.size) * sizeof(T));
-    if (shared_ == nullptr) own_ = at::zeros({most, layout.size}, replicas.weights(0).options());
-    if (shared_ == nullptr && reference_) all_ = at::zeros({most * world_.size(), layout.size}, own_.options());
-  }
+  if (!begun_) prepare(replicas, sizeof(T));
   T* const own = shared_ != nullptr ? static_cast<T*>(shared_->own()) : own_.data_ptr<T>();
-  if (reference_) {
+  if (sums_ == Sums::kOfLanes) {
     for (std::size_t i = 0; i < lanes.size(); ++i) std::copy_n(lanes[i], layout.size, own + i * layout.size);
   } else {
     add_lanes<T>(lanes, 0, layout.size, 1, own);
   }
-  if (shared_ != nullptr) {
-    world_.exchange(*shared_);
-  } else if (reference_) {
-    world_.gather_into(all_, own_);
-  } else {
-    world_.add_up(own_);
-    return sum_.reduce<T>(std::vector<const T*>{own}, replicas, round);
-  }
+  world_.in_round(round.number, [&] {
+    if (shared_ != nullptr) {
+      world_.exchange(*shared_);
+    } else if (all_.defined()) {
+      world_.gather_into(all_, own_);
+    } else {
+      world_.add_up(own_);
+    }
+  });
+  if (shared_ == nullptr && !all_.defined()) return sum_.reduce<T>(std::vector<const T*>{own}, replicas, round);
   std::vector<const T*> all;
   for (int rank = 0; rank < world_.size(); ++rank) {
     const T* const part = shared_ != nullptr ? static_cast<const T*>(shared_->part(rank))
-                                             : all_.const_data_ptr<T>() + rank * most * layout.size;
-    const int count = reference_ ? lanes_of(layout.lanes, rank, world_.size()).count() : 1;
+                                             : all_.const_data_ptr<T>() + rank * own_.numel();
+    const int count = sums_ == Sums::kOfLanes ? lanes_of(layout.lanes, rank, world_.size()).count() : 1;
     for (int i = 0; i < count; ++i) all.push_back(part + i * layout.size);
   }
   return sum_.reduce<T>(all, replicas, round);
 }
 
-void GlooCommunicator::verify(const Replicas& replicas) {
-  replicas.verify();
+// Before the first round, by all processes together.
+void GlooCommunicator::prepare(const Replicas& replicas, std::size_t element) {
+  const BucketLayout& layout = replicas.layout();
+  const std::int64_t most = sums_ == Sums::kOfLanes ? (layout.lanes + world_.size() - 1) / world_.size() : 1;
+  shared_ = world_.share_rounds(static_cast<std::size_t>(most * layout.size) * element);
+  begun_ = true;
+  if (shared_ != nullptr) return;
+  const at::TensorOptions options = replicas.parameter(0).options();
+  own_ = at::zeros({most, layout.size}, options);
+  if (sums_ != Sums::kByLibrary) all_ = at::zeros({most * world_.size(), layout.size}, options);
+}
+
+std::string GlooCommunicator::apart(const Replicas& replicas) {
   const std::vector<std::string> sums = world_.gather(fmt::format("{}", fmt::join(replicas.parameter_sha256(), "")));
   for (int r = 1; r < world_.size(); ++r) {
     const auto differs = std::ranges::mismatch(sums[r], sums[0]).in1;
     if (differs == sums[r].end()) continue;
-    const auto parameter = (differs - sums[r].begin()) / kSha256Digits;
-    throw Error(Exit::kDevice, fmt::format("the copies of the weights have come apart: {} of {} differs from that of "
-                                           "{}; a device or its memory has failed",
-                                           replicas.specs()[parameter].name, world_.name_of(r), world_.name_of(0)));
+    const auto parameter = static_cast<std::size_t>(differs - sums[r].begin()) / kSha256Digits;
+    return fmt::format("{} of {} differs from that of {}", replicas.specs()[parameter].name, world_.name_of(r),
+                       world_.name_of(0));
   }
+  return "";
 }
 
 }  // namespace

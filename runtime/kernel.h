@@ -27,7 +27,7 @@ class Kernel {
 
 // What an mlp of one width after the other is made of. Layer i has leaves 2·i (weight [out, in]) and 2·i + 1 (bias).
 struct MlpSettings {
-  std::string activation;  // relu, tanh, gelu, silu
+  std::string activation = "relu";  // tanh, gelu, silu
   double dropout = 0;
   std::vector<std::int64_t> output;  // shape, without a batch axis
 };

@@ -1,5 +1,9 @@
 // The communicator for lanes of one process: buckets are added in lane order, in double, and rounded once.
 #include "runtime/communicator.h"
+
+#include <fmt/format.h>
+
+#include "graph/error.h"
 #include "runtime/lane_sum.h"
 
 namespace lanewise {
@@ -18,6 +22,14 @@ class LocalCommunicator final : public Communicator {
 };
 
 }  // namespace
+
+void Communicator::verify(const Replicas& replicas) {
+  replicas.verify();
+  if (const std::string where = apart(replicas); !where.empty()) {
+    throw Error(Exit::kDevice,
+                fmt::format("the copies of the weights have come apart: {}; a device or its memory has failed", where));
+  }
+}
 
 std::unique_ptr<Communicator> make_local_communicator() { return std::make_unique<LocalCommunicator>(); }
 

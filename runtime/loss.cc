@@ -19,6 +19,8 @@ at::Tensor row_means(const at::Tensor& elements) { return elements.flatten(2).me
 template <class F>
 double mean_of(std::span<const double> prediction, std::span<const double> target, std::span<double> gradient,
                const F& compare) {
+  if (prediction.size() != target.size() || prediction.size() != gradient.size())
+    throw Error(Exit::kInternal, "a row's prediction and target have different sizes");
   const auto n = static_cast<double>(prediction.size());
   double sum = 0;
   for (std::size_t i = 0; i < prediction.size(); ++i) {

@@ -23,7 +23,8 @@ struct LossType : PartType {
   // `delta`: huber's, else ignored.
   std::function<at::Tensor(const at::Tensor& prediction, const at::Tensor& target, double delta)> rows;
 
-  // The same of one row without autograd: r, and to `gradient` ∂r/∂prediction. Null: not told so.
+  // The same of one row without autograd: r, and to `gradient`, as long as the prediction, ∂r/∂prediction. Null: not
+  // told so.
   std::function<double(std::span<const double> prediction, std::span<const double> target, double delta,
                        std::span<double> gradient)>
       row;

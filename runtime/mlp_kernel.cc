@@ -28,7 +28,8 @@ Activation activation(const std::string& name) {
   if (name == "relu") return Activation::kRelu;
   if (name == "tanh") return Activation::kTanh;
   if (name == "gelu") return Activation::kGelu;
-  return Activation::kSilu;
+  if (name == "silu") return Activation::kSilu;
+  throw Error(Exit::kInternal, "no activation " + name);
 }
 
 template <class T>

@@ -10,10 +10,12 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <random>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "graph/sha256.h"
 #include "runtime/bounded.h"
 #include "runtime/library_error.h"
 
@@ -25,6 +27,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kNotice{1000};  // that processes have to say that they are still there
 constexpr milliseconds kPoll{20};
+constexpr milliseconds kAbsence{5000};  // that one who cannot come waits for somebody to tell
+constexpr const char* kStoppedEarly = "stopped by a signal before the processes met";
 constexpr const char* kNobody = "nothing listens there";
 constexpr milliseconds kAsk{100};  // between questions to the store while each works by itself
 
@@ -87,7 +91,7 @@ void wait_for_listener(const ProcessPlace& place, const JoinOptions& options) {
     for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
       if (listens(*a)) return;
     }
-    if (options.signal() != 0) throw Error(Exit::kStopped, "stopped by a signal before the processes met");
+    if (options.signal() != 0) throw Error(Exit::kStopped, kStoppedEarly);
     if (Clock::now() > until) throw std::runtime_error(kNobody);
     std::this_thread::sleep_for(kPoll);
   }
@@ -104,7 +108,7 @@ c10::intrusive_ptr<c10d::Store> open_store(const ProcessPlace& place, const Join
     options.waitWorkers = false;
     options.useLibUV = false;  // that server stops answering anyone when a connection is closed as soon as it is made
     options.timeout = join.timeout;
-    return c10::make_intrusive<c10d::PrefixStore>("lanewise/" + place.attempt, tcp_store(place.address, options));
+    return c10::make_intrusive<c10d::PrefixStore>("lanewise", tcp_store(place.address, options));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -156,13 +160,24 @@ std::string first_line(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
+std::shared_ptr<ProcessStore::Shared> ProcessStore::open(const ProcessPlace& place, const JoinOptions& options) {
+  auto shared = std::make_shared<Shared>();
+  shared->names = options.processes;
+  shared->holder = place.agent_serves ? "torchrun's store of the processes"
+                                      : options.processes[0] + ", which holds the store of the processes,";
+  shared->rank = place.rank;
+  shared->door = open_store(place, options);
+  return shared;
+}
+
 ProcessStore::ProcessStore(const ProcessPlace& place, const JoinOptions& options) {
   const auto started = Clock::now();
-  shared_ = std::make_shared<Shared>(Shared{open_store(place, options), options.processes, place.rank, serves(place)});
+  shared_ = open(place, options);
   try {
     const auto left = options.timeout - std::chrono::duration_cast<milliseconds>(Clock::now() - started);
     const milliseconds most = std::max(left, milliseconds(0)) + kNotice * 3 / 2;  // who refuses stays for a moment
     const auto meeting = bounded<bool>(most, [s = shared_, options, started] {
+      enter(*s, options, started);
       meet(*s, options, started);
       agree(*s, options);
       return true;
@@ -178,28 +193,68 @@ ProcessStore::ProcessStore(const ProcessPlace& place, const JoinOptions& options
 
 Error ProcessStore::store_is_gone(const std::string& when) {
   failed_ = true;
-  return Error(Exit::kPeer,
-               fmt::format("{} is gone or does not answer, {}; it held the store of the processes", name_of(0), when));
+  return Error(Exit::kPeer, fmt::format("{} is gone or does not answer, {}", shared_->holder, when));
 }
 
-void ProcessStore::refuse(const Shared& s, Exit exit, const std::string& reason) {
+void ProcessStore::enter(Shared& s, const JoinOptions& options, Clock::time_point started) {
+  const auto found = [&](std::int64_t group) {
+    s.group = group;
+    s.store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("group{}", group), s.door);
+  };
+  if (s.rank == 0) {
+    s.welcomed.resize(s.names.size());
+    return found(s.door->add("groups", 1));
+  }
+  const std::string word = fmt::format("{:x}.{:x}", std::random_device()(), Clock::now().time_since_epoch().count());
+  s.door->set(key_of("hello", s.rank), bytes_of(word));
+  const std::string answer = key_of("welcome", s.rank);
+  while (true) {
+    if (s.door->check({answer})) {
+      const std::string text = text_of(s.door->get(answer));
+      const std::size_t space = text.find(' ');
+      if (text.substr(0, space) == word) return found(std::stoll(text.substr(space + 1)));
+    }
+    if (options.signal() != 0) throw Error(Exit::kStopped, kStoppedEarly);
+    if (Clock::now() - started > options.timeout) {
+      throw Error(Exit::kPeer, fmt::format("{} did not come within {} s, or has begun without this process", s.names[0],
+                                           seconds(options.timeout)));
+    }
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
+void ProcessStore::welcome(Shared& s) {
+  if (s.rank != 0) return;
+  for (int r = 1; r < static_cast<int>(s.names.size()); ++r) {
+    if (!s.door->check({key_of("hello", r)})) continue;
+    const std::string word = text_of(s.door->get(key_of("hello", r)));
+    if (word == s.welcomed[r]) continue;
+    s.door->set(key_of("welcome", r), bytes_of(fmt::format("{} {}", word, s.group)));
+    s.welcomed[r] = word;
+  }
+}
+
+void ProcessStore::refuse(Shared& s, Exit exit, const std::string& reason) {
   tell(s, exit, reason);
+  const Error first = told_failure(s);
   take_leave(s, kNotice);
-  throw Error(exit, reason);
+  throw first;
 }
 
-void ProcessStore::meet(const Shared& s, const JoinOptions& options, Clock::time_point started) {
+void ProcessStore::meet(Shared& s, const JoinOptions& options, Clock::time_point started) {
   if (s.store->add(key_of("here", s.rank), 1) > 1)
     refuse(s, Exit::kPeer, fmt::format("there are two processes with RANK {} of {}", s.rank, s.names.size()));
-  s.store->set(key_of("agrees", s.rank), bytes_of(options.agreement));
+  s.store->set(key_of("text", s.rank), bytes_of(options.agreement));
+  s.store->set(key_of("agrees", s.rank), bytes_of(sha256_hex(options.agreement)));
   while (true) {
+    welcome(s);
     const std::vector<int> missing = lacking(s, "agrees");
-    if (missing.empty()) return;
     if (s.store->check({"failure"})) {
       const Error failure = told_failure(s);
       take_leave(s, kNotice);
       throw failure;
     }
+    if (missing.empty()) return;
     if (options.signal() != 0)
       refuse(s, Exit::kStopped, fmt::format("{} was stopped before the first step", s.names[s.rank]));
     if (Clock::now() - started > options.timeout)
@@ -208,16 +263,15 @@ void ProcessStore::meet(const Shared& s, const JoinOptions& options, Clock::time
   }
 }
 
-void ProcessStore::agree(const Shared& s, const JoinOptions& options) {
-  const auto of = [&](int rank) { return text_of(s.store->get(key_of("agrees", rank))); };
-  const std::string right = of(0);
+void ProcessStore::agree(Shared& s, const JoinOptions& options) {
+  const auto of = [&](const char* key, int rank) { return text_of(s.store->get(key_of(key, rank))); };
+  const std::string right = of("agrees", 0);
   for (int r = 1; r < static_cast<int>(s.names.size()); ++r) {
-    const std::string other = of(r);
-    if (other == right) continue;
+    if (of("agrees", r) == right) continue;
     refuse(s, Exit::kPeer,
            fmt::format("the processes were not started alike; rank 0 against rank {}:\n  {}\n  give all of "
                        "them the same program, file and options",
-                       r, options.difference(right, other)));
+                       r, options.difference(of("text", 0), of("text", r))));
   }
 }
 
@@ -240,10 +294,13 @@ Error ProcessStore::told_failure(const Shared& s) {
   return Error(static_cast<Exit>(failure.at("exit").get<int>()), failure.at("reason").get<std::string>());
 }
 
-void ProcessStore::take_leave(const Shared& s, milliseconds most) {
+void ProcessStore::take_leave(Shared& s, milliseconds most) {
   const auto until = Clock::now() + most;
   for (const char* const key : {"left", "read"}) s.store->set(key_of(key, s.rank), bytes_of(""));
-  while (s.serves && Clock::now() < until && !lacking(s, "read").empty()) std::this_thread::sleep_for(kPoll);
+  while (s.rank == 0 && Clock::now() < until && !lacking(s, "read").empty()) {
+    welcome(s);
+    std::this_thread::sleep_for(kPoll);
+  }
 }
 
 void ProcessStore::tell(const Shared& s, Exit exit, const std::string& reason) {
@@ -253,21 +310,21 @@ void ProcessStore::tell(const Shared& s, Exit exit, const std::string& reason) {
 void ProcessStore::tell_failure(Exit exit, const std::string& reason, const std::function<void()>& hang_up) {
   const bool told = std::exchange(failed_, true);
   if (!told) {
-    in_short_time([exit, reason](const Shared& s) {
+    in_short_time([exit, reason](Shared& s) {
       tell(s, exit, reason);
       return true;
     });
   }
   hang_up();
   if (!told) {
-    in_short_time([](const Shared& s) {
+    in_short_time([](Shared& s) {
       take_leave(s, kNotice);
       return true;
     });
   }
 }
 
-std::optional<bool> ProcessStore::in_short_time(std::function<bool(const Shared&)> act) {
+std::optional<bool> ProcessStore::in_short_time(std::function<bool(Shared&)> act) {
   try {
     return bounded<bool>(kNotice + 2 * kPoll, [s = shared_, act = std::move(act)] { return act(*s); });
   } catch (const std::exception&) {
@@ -284,7 +341,7 @@ bool ProcessStore::break_off(bool here) {
   }
   if (!broken_off_ && !mute_ && (here || Clock::now() - asked_ > kAsk)) {
     asked_ = Clock::now();
-    const std::optional<bool> answer = in_short_time([here](const Shared& s) {
+    const std::optional<bool> answer = in_short_time([here](Shared& s) {
       if (here) s.store->set("break", bytes_of(""));
       return here || s.store->check({"break"});
     });
@@ -295,42 +352,57 @@ bool ProcessStore::break_off(bool here) {
 }
 
 Error ProcessStore::find_out(const Shared& s, const std::string& when, const std::string& said,
-                             Clock::time_point until) {
+                             std::vector<int> missing, Clock::time_point until) {
   s.store->set(key_of("left", s.rank), bytes_of(""));
-  std::vector<int> missing;
-  while (!s.store->check({"failure"})) {
-    missing = lacking(s, "left");
-    if (missing.empty() || Clock::now() > until) break;
+  while (missing.empty() && !s.store->check({"failure"})) {
+    std::vector<int> silent = lacking(s, "left");
+    if (silent.empty()) break;
+    if (Clock::now() > until) missing = std::move(silent);
     std::this_thread::sleep_for(kPoll);
   }
-  const std::string reason = missing.empty()
-                                 ? fmt::format("the processes lost touch {}: {}", when, said)
-                                 : fmt::format("{} is gone or does not answer, {}", names(s, missing), when);
-  tell(s, Exit::kPeer, reason);
-  const Error failure = told_failure(s);
-  take_leave(s, kNotice / 2);
-  return failure;
+  tell(s, Exit::kPeer,
+       missing.empty() ? fmt::format("the processes lost touch {}: {}", when, said)
+                       : fmt::format("{} is gone or does not answer, {}", names(s, missing), when));
+  return told_failure(s);
 }
 
-Error ProcessStore::what_happened(const std::string& when, const std::string& said, Clock::time_point until) {
+Error ProcessStore::what_happened(const std::string& when, const std::string& said, const std::vector<int>& missing,
+                                  Clock::time_point until) {
   failed_ = true;
   until = std::max(until, Clock::now()) + kNotice;
-  const auto most = std::chrono::duration_cast<milliseconds>(until - Clock::now()) + kNotice / 2 + 5 * kPoll;
+  const auto most = std::chrono::duration_cast<milliseconds>(until - Clock::now()) + kNotice / 2;
+  std::optional<Error> found;
   try {
-    const std::optional<Error> found =
-        bounded<Error>(most, [s = shared_, when, said, until] { return find_out(*s, when, said, until); });
-    if (found) return *found;
+    found = bounded<Error>(
+        most, [s = shared_, when, said, missing, until] { return find_out(*s, when, said, missing, until); });
   } catch (const std::exception&) {
   }
-  return store_is_gone(when);
+  if (!found) return store_is_gone(when);
+  in_short_time([](Shared& s) {
+    take_leave(s, kNotice / 2);
+    return true;
+  });
+  return *found;
+}
+
+void ProcessStore::leave_word(const ProcessPlace& place, const JoinOptions& options, Exit exit,
+                              const std::string& reason) {
+  const std::shared_ptr<Shared> shared = open(place, options);
+  enter(*shared, options, Clock::now());
+  tell(*shared, exit, reason);
+  take_leave(*shared, kNotice);
 }
 
 void tell_absence(const ProcessPlace& place, const JoinOptions& options, Exit exit, const std::string& reason) {
+  JoinOptions shortly = options;
+  shortly.timeout = std::min(options.timeout, kAbsence);
+  shortly.processes.resize(static_cast<std::size_t>(place.size));  // no plan, no names
   try {
-    const auto store = open_store(place, options);
-    store->compareSet("failure", {}, bytes_of(as_failure(exit, reason)));
-    if (serves(place)) std::this_thread::sleep_for(kNotice);  // the others come for it here
-  } catch (const std::exception&) {                           // they see that nobody comes
+    bounded<bool>(shortly.timeout + kNotice * 3, [=] {
+      ProcessStore::leave_word(place, shortly, exit, reason);
+      return true;
+    });
+  } catch (const std::exception&) {  // they see that nobody comes
   }
 }
 

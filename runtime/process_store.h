@@ -1,16 +1,19 @@
 // The ProcessStore is where processes meet, and where they leave word when something goes wrong: a c10d store, served
 // by torchrun or by the first process.
 //
+//   finding          groups       so many groups of processes have begun here: torchrun's store outlives them
+//                    hello.R      a word that rank R has made up; rank 0 answers it in
+//                    welcome.R    that word, and the number of the group
 //   meeting          here.R       times that rank R came: more than one is a mistake
-//                    agrees.R     what it was started with
+//                    agrees.R     the digest of what it was started with, and text.R all of that
 //   between steps    break        one wants what each does by itself to be broken off
 //   after a fault    failure      the first failure that was told: {exit, reason}
 //                    left.R       rank R noticed, and is still there to say so
 //                    read.R       and it knows the failure: it needs the store no more
 //
 // A library says that a connection is gone, not whose. So each process that notices leaves word that it is there; who
-// does not within a moment is the one that is gone. What may wait for a store that does not answer is done by a thread
-// of its own, which is left behind when it takes too long.
+// does not within a moment is the one that is gone, unless it is known otherwise. What may wait for a store that does
+// not answer is done by a thread of its own, which is left behind when it takes too long.
 #pragma once
 
 #include <atomic>
@@ -49,34 +52,45 @@ class ProcessStore {
   // World::break_off().
   bool break_off(bool here);
   // Why what the processes did together has failed, by what a library `said`: the same in all that are still there.
-  // `when`: "in round 12". `until`: the others may take so long to notice, and a moment more.
-  Error what_happened(const std::string& when, const std::string& said,
+  // `when`: "in round 12". `missing`: who is known to be gone or silent. `until`: the others may take so long to
+  // notice, and a moment more.
+  Error what_happened(const std::string& when, const std::string& said, const std::vector<int>& missing = {},
                       std::chrono::steady_clock::time_point until = std::chrono::steady_clock::now());
+  // tell_absence().
+  static void leave_word(const ProcessPlace& place, const JoinOptions& options, Exit exit, const std::string& reason);
   bool failed() const { return failed_; }
 
  private:
   struct Shared {
-    c10::intrusive_ptr<c10d::Store> store;
+    c10::intrusive_ptr<c10d::Store> door;   // where groups are found
+    c10::intrusive_ptr<c10d::Store> store;  // of this group; null before enter()
     std::vector<std::string> names;
+    std::string holder;  // who holds the store
     int rank = 0;
-    bool serves = false;
+    std::int64_t group = 0;
+    std::vector<std::string> welcomed;  // by rank 0: the word of each rank
   };
 
-  static void meet(const Shared& shared, const JoinOptions& options, std::chrono::steady_clock::time_point started);
-  static void agree(const Shared& shared, const JoinOptions& options);
-  [[noreturn]] static void refuse(const Shared& shared, Exit exit, const std::string& reason);
-  // Says that this process knows the failure. The one that serves the store stays until the others do, `most` so long.
-  static void take_leave(const Shared& shared, std::chrono::milliseconds most);
+  static std::shared_ptr<Shared> open(const ProcessPlace& place, const JoinOptions& options);
+  // Finds the group of processes that has begun with this one.
+  static void enter(Shared& shared, const JoinOptions& options, std::chrono::steady_clock::time_point started);
+  static void welcome(Shared& shared);
+  static void meet(Shared& shared, const JoinOptions& options, std::chrono::steady_clock::time_point started);
+  static void agree(Shared& shared, const JoinOptions& options);
+  [[noreturn]] static void refuse(Shared& shared, Exit exit, const std::string& reason);
+  // Says that this process knows the failure. The first, which may hold the store, stays until the others do, `most` so
+  // long.
+  static void take_leave(Shared& shared, std::chrono::milliseconds most);
   // The first that is told stays.
   static void tell(const Shared& shared, Exit exit, const std::string& reason);
   static std::vector<int> lacking(const Shared& shared, const char* key);
   static std::string names(const Shared& shared, const std::vector<int>& ranks);
   static Error told_failure(const Shared& shared);
   static Error find_out(const Shared& shared, const std::string& when, const std::string& said,
-                        std::chrono::steady_clock::time_point until);
+                        std::vector<int> missing, std::chrono::steady_clock::time_point until);
 
   // What `act` says; nullopt where the store does not answer within a second.
-  std::optional<bool> in_short_time(std::function<bool(const Shared&)> act);
+  std::optional<bool> in_short_time(std::function<bool(Shared&)> act);
   Error store_is_gone(const std::string& when);
 
   std::shared_ptr<Shared> shared_;

@@ -51,9 +51,10 @@ void Progress::loop() {
   const auto period = std::chrono::duration<double>(std::min(kTerminalPeriod, options_.stall_s / 4));
   while (!wake_.wait_for(lock, period, [this] { return stop_; })) {
     if (options_.status_wanted()) tell_status();
+    const bool stop = options_.stop_wanted();
     if (flow_ == nullptr) continue;
     tick();
-    if (options_.signal() != 0) free_if_stuck();
+    if (stop) free_if_stuck();
   }
 }
 
@@ -96,7 +97,8 @@ void Progress::free_if_stuck() {
   std::string waiting;
   for (const std::string& one : flow_->firing()) {
     const PlanNode* const node = plan_->find(one);
-    if (!node->type->may_wait) return;  // it is at work
+    const bool for_others = node->type->role == Role::kReduce || node->type->role == Role::kOptimizer;
+    if (!node->type->may_wait || for_others) return;  // at work, or waiting for other processes that are
     waiting += (waiting.empty() ? "" : ", ") + one;
   }
   if (waiting.empty()) return;

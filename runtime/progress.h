@@ -35,7 +35,7 @@ class Progress {
     std::function<void(const std::string&)> draw = [](const std::string&) {
     };                                     // raw text for the terminal; never throws
     std::function<ProgressState()> state;  // from the progress thread
-    std::function<int()> signal;           // the signal that the run is to stop by, 0 so far
+    std::function<bool()> stop_wanted;     // asked at every tick; the run is to stop
     std::function<bool()> status_wanted;   // true once for each time that the user asks where the run stands
   };
   explicit Progress(Options options);

@@ -51,21 +51,20 @@ nlohmann::ordered_json manifest(const Plans& plans, int threads) {
     overrides.push_back(fmt::format("{} {}", option, change.text));
     source.push_back({{"option", option}, {"text", change.text}, {"folder", change.folder}});
   }
-  return {
-      {"format", 2},
-      {"name", train.name},
-      {"digest", train.digest},
-      {"evaluate_digest", plans.evaluate ? nlohmann::ordered_json(plans.evaluate->digest) : nullptr},
-      {"overrides", overrides},
-      {"seed", train.run.seed},
-      {"threads", threads},
-      {"dtype", train.run.dtype},
-      {"reduction", train.run.reduction},
-      {"weights", train.run.weights},
-      {"on_end", train.end_rule},
-      {"versions", {{"lanewise", LANEWISE_VERSION}, {"libtorch", TORCH_VERSION}, {"onetbb", TBB_runtime_version()}}},
-      {"pipeline", train.expanded},
-      {"source", {{"file", plans.source.file}, {"text", plans.source.text}, {"overrides", source}}}};
+  return {{"format", 2},
+          {"name", train.name},
+          {"digest", train.digest},
+          {"evaluate_digest", plans.evaluate ? nlohmann::ordered_json(plans.evaluate->digest) : nullptr},
+          {"overrides", overrides},
+          {"seed", train.run.seed},
+          {"threads", threads},
+          {"dtype", train.run.dtype},
+          {"reduction", train.run.reduction},
+          {"weights", train.run.weights},
+          {"on_end", train.end_rule},
+          {"versions", versions()},
+          {"pipeline", train.expanded},
+          {"source", {{"file", plans.source.file}, {"text", plans.source.text}, {"overrides", source}}}};
 }
 
 PlanSource plan_source(const nlohmann::json& manifest, const std::string& path) {
@@ -139,6 +138,10 @@ nlohmann::ordered_json in_flight_json(const Plan& plan, const FlowReport& report
 }
 
 std::string version() { return LANEWISE_VERSION; }
+
+nlohmann::ordered_json versions() {
+  return {{"lanewise", LANEWISE_VERSION}, {"libtorch", TORCH_VERSION}, {"onetbb", TBB_runtime_version()}};
+}
 
 nlohmann::ordered_json checkpoints_json(const CheckpointWriter::Times& times) {
   return {{"saved", times.saves},

@@ -33,6 +33,7 @@ nlohmann::ordered_json in_flight_json(const Plan& plan, const FlowReport& report
 nlohmann::ordered_json checkpoints_json(const CheckpointWriter::Times& times);
 
 std::int64_t peak_rss_bytes();
-std::string version();  // of lanewise
+std::string version();              // of lanewise
+nlohmann::ordered_json versions();  // of lanewise and of what it stands on
 
 }  // namespace lanewise

@@ -1,5 +1,6 @@
 #include "runtime/run_record.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -27,14 +28,15 @@ void RunRecord::skip(const std::string& what) {
 
 void RunRecord::settle(World& world) {
   const nlohmann::json own = {{"reason", reason}, {"ended_by", ended_by}, {"stopped", stopped}};
-  for (const std::string& text : world.gather(own.dump())) {
-    const nlohmann::json other = nlohmann::json::parse(text);
-    const bool better = other.at("stopped").get<bool>() && !stopped;
-    if (!better && (!reason.empty() || other.at("reason") == "")) continue;
-    reason = other.at("reason");
-    ended_by = other.at("ended_by");
-    stopped = other.at("stopped");
-  }
+  std::vector<nlohmann::json> all;
+  for (const std::string& text : world.gather(own.dump())) all.push_back(nlohmann::json::parse(text));
+  auto told = std::ranges::find_if(all, [](const nlohmann::json& one) { return one.at("stopped").get<bool>(); });
+  if (told == all.end())
+    told = std::ranges::find_if(all, [](const nlohmann::json& one) { return one.at("reason") != ""; });
+  if (told == all.end()) return;
+  reason = told->at("reason");
+  ended_by = told->at("ended_by");
+  stopped = told->at("stopped");
 }
 
 nlohmann::ordered_json RunRecord::saved(const std::vector<std::uint64_t>& trained, double seconds) const {

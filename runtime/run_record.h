@@ -36,7 +36,8 @@ struct RunRecord {
   std::vector<std::uint64_t> trained_before;  // by stream
   double seconds_before = 0;
 
-  // The processes agree on why the training has ended: the first of them that knows tells the others.
+  // The processes agree on why the training has ended: the first that was stopped tells the others, else the first that
+  // knows.
   void settle(World& world);
 
   // As part of a checkpoint's manifest. `trained`: samples by stream, of all runs and processes; `seconds` of training.

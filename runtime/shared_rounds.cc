@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <climits>
 #include <ctime>
@@ -40,34 +41,55 @@ struct flock lock_of(int rank, short type) {
   return lock;
 }
 
-struct Mapped {
-  int file = -1;
-  void* memory = MAP_FAILED;
-
-  void drop(std::size_t size) const {
-    if (memory != MAP_FAILED) ::munmap(memory, size);
-    if (file >= 0) ::close(file);
+class File {
+ public:
+  explicit File(int descriptor) : descriptor_(descriptor) {}
+  ~File() {
+    if (descriptor_ >= 0) ::close(descriptor_);
   }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  int get() const { return descriptor_; }
+
+ private:
+  const int descriptor_;
 };
 
-// Opens what the first process has made, by its path, and maps it. `token`: what it begins with.
-Mapped map(const std::string& path, std::size_t size, std::uint64_t token, int rank) {
-  Mapped mapped;
-  mapped.file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (mapped.file < 0 || ::lseek(mapped.file, 0, SEEK_END) != static_cast<off_t>(size)) return mapped;
-  struct flock lock = lock_of(rank, F_WRLCK);
-  if (::fcntl(mapped.file, F_OFD_SETLK, &lock) != 0) return mapped;
-  void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, mapped.file, 0);
-  if (memory == MAP_FAILED) return mapped;
-  if (*static_cast<const std::uint64_t*>(memory) == token) {
-    mapped.memory = memory;
-  } else {
-    ::munmap(memory, size);
-  }
-  return mapped;
-}
-
 }  // namespace
+
+// Mapped memory of a file, with this process's lock on its byte.
+class SharedRounds::Memory {
+ public:
+  // Opens what the first process has made, by its path. `token`: what it begins with, which nothing else does.
+  Memory(const std::string& path, std::size_t size, std::uint64_t token, int rank)
+      : file_(::open(path.c_str(), O_RDWR | O_CLOEXEC)), size_(size) {
+    std::uint64_t found = 0;
+    if (file_.get() < 0 || ::lseek(file_.get(), 0, SEEK_END) != static_cast<off_t>(size) ||
+        ::pread(file_.get(), &found, sizeof found, 0) != sizeof found || found != token) {
+      return;
+    }
+    struct flock lock = lock_of(rank, F_WRLCK);
+    if (::fcntl(file_.get(), F_OFD_SETLK, &lock) != 0) return;
+    begin_ = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
+  }
+  ~Memory() {
+    if (begin_ != MAP_FAILED) ::munmap(begin_, size_);
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  bool mapped() const { return begin_ != MAP_FAILED; }
+  void* begin() const { return begin_; }
+  bool holds_lock(int rank) const {
+    struct flock lock = lock_of(rank, F_WRLCK);
+    return ::fcntl(file_.get(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+  }
+
+ private:
+  const File file_;
+  const std::size_t size_;
+  void* begin_ = MAP_FAILED;
+};
 
 struct SharedRounds::Header {
   std::uint64_t token = 0;
@@ -94,62 +116,58 @@ std::unique_ptr<SharedRounds> SharedRounds::make(World& world, std::size_t bytes
   if (world.size() > kMostProcesses) return nullptr;
   bytes = whole_lines(bytes);
   const std::size_t size = whole_lines(sizeof(Header)) + 2 * static_cast<std::size_t>(world.size()) * bytes;
-  int made = -1;
+  const File made(world.first() ? ::memfd_create("lanewise", MFD_CLOEXEC) : -1);
   std::string told;  // "PATH TOKEN", or nothing
-  if (world.first()) {
-    std::uint64_t token = 0;
-    made = ::memfd_create("lanewise", MFD_CLOEXEC);
-    // Allocated now: who touches memory that is not there later dies of it.
-    if (made >= 0 && size <= memory_of_host() / 2 && ::posix_fallocate(made, 0, static_cast<off_t>(size)) == 0 &&
-        ::getrandom(&token, sizeof token, 0) == sizeof token &&
-        ::pwrite(made, &token, sizeof token, 0) == sizeof token) {
-      told = fmt::format("/proc/{}/fd/{} {}", ::getpid(), made, token);
-    }
+  std::uint64_t token = 0;
+  // Allocated now: who touches memory that is not there later dies of it.
+  if (made.get() >= 0 && size <= memory_of_host() / 2 &&
+      ::posix_fallocate(made.get(), 0, static_cast<off_t>(size)) == 0 &&
+      ::getrandom(&token, sizeof token, 0) == sizeof token &&
+      ::pwrite(made.get(), &token, sizeof token, 0) == sizeof token) {
+    told = fmt::format("/proc/{}/fd/{} {}", ::getpid(), made.get(), token);
   }
   told = world.from_first(told);
-  Mapped mapped;
+  std::unique_ptr<Memory> memory;
   if (!told.empty()) {
     const std::size_t space = told.rfind(' ');
-    mapped = map(told.substr(0, space), size, std::stoull(told.substr(space + 1)), world.rank());
+    memory = std::make_unique<Memory>(told.substr(0, space), size, std::stoull(told.substr(space + 1)), world.rank());
   }
-  bool all = true;
-  for (const std::string& one : world.gather(mapped.memory != MAP_FAILED ? "mapped" : "")) all = all && !one.empty();
-  if (made >= 0) ::close(made);
-  if (!all) {
-    mapped.drop(size);
-    return nullptr;
-  }
-  return std::unique_ptr<SharedRounds>(
-      new SharedRounds(mapped.file, mapped.memory, size, bytes, world.rank(), world.size(), timeout));
+  const bool mapped = memory != nullptr && memory->mapped();
+  if (std::ranges::count(world.gather(mapped ? "mapped" : ""), "") > 0) return nullptr;
+  return std::unique_ptr<SharedRounds>(new SharedRounds(std::move(memory), bytes, world.rank(), world.size(), timeout));
 }
 
-SharedRounds::SharedRounds(int file, void* memory, std::size_t size, std::size_t bytes, int rank, int processes,
+SharedRounds::SharedRounds(std::unique_ptr<Memory> memory, std::size_t bytes, int rank, int processes,
                            std::chrono::milliseconds timeout)
-    : file_(file),
-      memory_(memory),
-      size_(size),
+    : memory_(std::move(memory)),
       bytes_(bytes),
       rank_(rank),
       processes_(processes),
       timeout_(timeout),
-      header_(*static_cast<Header*>(memory)) {}
+      header_(*static_cast<Header*>(memory_->begin())) {}
 
-SharedRounds::~SharedRounds() { Mapped{file_, memory_}.drop(size_); }
+SharedRounds::~SharedRounds() = default;
 
 void* SharedRounds::at(int rank, std::uint64_t round) const {
   const std::size_t index = 2 * static_cast<std::size_t>(rank) + round % 2;
-  return static_cast<std::byte*>(memory_) + whole_lines(sizeof(Header)) + index * bytes_;
+  return static_cast<std::byte*>(memory_->begin()) + whole_lines(sizeof(Header)) + index * bytes_;
 }
 
 void* SharedRounds::own() { return at(rank_, round_ + 1); }
 
 const void* SharedRounds::part(int rank) const { return at(rank, round_); }
 
-bool SharedRounds::all_posted() const {
+std::vector<int> SharedRounds::late() const {
+  std::vector<int> ranks;
   for (int r = 0; r < processes_; ++r) {
-    if (header_.posted[r].rounds.load() < round_) return false;
+    if (header_.posted[r].rounds.load() < round_) ranks.push_back(r);
   }
-  return true;
+  return ranks;
+}
+
+bool SharedRounds::all_posted() const {
+  return std::all_of(header_.posted, header_.posted + processes_,
+                     [this](const Header::Posted& p) { return p.rounds.load() >= round_; });
 }
 
 void SharedRounds::exchange() {
@@ -162,6 +180,7 @@ void SharedRounds::exchange() {
       std::this_thread::yield();
     }
   } while (Clock::now() - begun < kSpin);
+  Clock::time_point looked = begun;
   while (true) {
     header_.waiting.fetch_add(1);
     const std::uint32_t heard = header_.bell.load();
@@ -169,17 +188,15 @@ void SharedRounds::exchange() {
     if (!over) header_.wait(heard);
     header_.waiting.fetch_sub(1);
     if (all_posted()) return;
-    check_others();
-    if (Clock::now() - begun > timeout_) throw std::runtime_error("a process is silent");
-  }
-}
-
-void SharedRounds::check_others() const {
-  if (header_.closed.load() != 0) throw std::runtime_error("a process has left");
-  for (int r = 0; r < processes_; ++r) {
-    struct flock lock = lock_of(r, F_WRLCK);
-    const bool alive = r == rank_ || ::fcntl(file_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
-    if (!alive && !all_posted()) throw std::runtime_error("a process is gone");
+    if (header_.closed.load() != 0) throw std::runtime_error("a process has left");
+    const Clock::time_point now = Clock::now();
+    if (now - looked < kLook) continue;
+    looked = now;
+    std::vector<int> gone = late();
+    std::erase_if(gone, [this](int rank) { return memory_->holds_lock(rank); });
+    if (all_posted()) return;  // and left at once
+    if (!gone.empty()) throw Missing("a process is gone", std::move(gone));
+    if (now - begun > timeout_) throw Missing("a process is silent", late());
   }
 }
 

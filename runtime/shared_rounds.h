@@ -11,10 +11,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include "runtime/world.h"
 
 namespace lanewise {
+
+// Processes do not come to what all do together.
+struct Missing : std::runtime_error {
+  Missing(const char* what, std::vector<int> missing) : std::runtime_error(what), ranks(std::move(missing)) {}
+  std::vector<int> ranks;
+};
 
 // One thread at a time.
 class SharedRounds {
@@ -28,8 +37,8 @@ class SharedRounds {
 
   // What this process gives in the round that begins: to be filled before exchange(). On a 64-byte boundary.
   void* own();
-  // Waits for what the others give. Throws std::runtime_error when one of them has closed, is gone, or is later than
-  // the timeout.
+  // Waits for what the others give. Throws std::runtime_error when one of them has closed, and Missing when one is gone
+  // or later than the timeout.
   void exchange();
   // What a process gave in the last exchange(); until the next.
   const void* part(int rank) const;
@@ -39,15 +48,15 @@ class SharedRounds {
 
  private:
   struct Header;
-  SharedRounds(int file, void* memory, std::size_t size, std::size_t bytes, int rank, int processes,
+  class Memory;
+  SharedRounds(std::unique_ptr<Memory> memory, std::size_t bytes, int rank, int processes,
                std::chrono::milliseconds timeout);
+  std::vector<int> late() const;  // who has not posted this round
   bool all_posted() const;
-  void check_others() const;
   void* at(int rank, std::uint64_t round) const;
 
-  const int file_;
-  void* const memory_;
-  const std::size_t size_, bytes_;
+  const std::unique_ptr<Memory> memory_;
+  const std::size_t bytes_;
   const int rank_, processes_;
   const std::chrono::milliseconds timeout_;
   Header& header_;

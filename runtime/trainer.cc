@@ -160,14 +160,15 @@ class Trainer::Impl final : public RunControl {
   // Everything that a run needs before its first step. What can be wrong is wrong here.
   void prepare() {
     use_one_thread();
-    progress_ = std::make_unique<Progress>(Progress::Options{.quiet = options_.quiet || !world_.first(),
-                                                             .terminal = options_.terminal,
-                                                             .stall_s = plans_.train.run.stall_s,
-                                                             .say = options_.say,
-                                                             .draw = options_.draw,
-                                                             .state = [this] { return progress_state(); },
-                                                             .signal = options_.signal,
-                                                             .status_wanted = options_.status_wanted});
+    progress_ = std::make_unique<Progress>(
+        Progress::Options{.quiet = options_.quiet || !world_.first(),
+                          .terminal = options_.terminal,
+                          .stall_s = plans_.train.run.stall_s,
+                          .say = options_.say,
+                          .draw = options_.draw,
+                          .state = [this] { return progress_state(); },
+                          .stop_wanted = [this] { return world_.break_off(options_.signal() != 0); },
+                          .status_wanted = options_.status_wanted});
     const std::optional<Checkpoint> checkpoint = open_directory();
     if (world_.first()) {
       for (const std::string& note : plans_.train.notes) progress_->say("note: " + note);
@@ -199,6 +200,11 @@ class Trainer::Impl final : public RunControl {
       restore(*checkpoint);
     } else {
       fit_normalizers(train_, services_, normalization_, [this] { stop_before_first_step(); });
+    }
+    if (const std::string where = communicator_->apart(*replicas_); !where.empty()) {
+      throw Error(Exit::kPeer, fmt::format("the processes begin with different weights: {}; give all of them the same "
+                                           "file of initial weights (a model's init)",
+                                           where));
     }
     units_ = std::make_unique<Units>(plans_.train, streams_, normalization_);
     services_.add(*units_);
@@ -437,7 +443,8 @@ class Trainer::Impl final : public RunControl {
     record_.evaluation = line;
     record_.evaluated_at = step;
     directory_->append("evaluations.jsonl", line.dump() + "\n");
-    if (!options_.quiet) progress_->say(fmt::format("evaluation after step {}: {}", step, evaluation_text(line)));
+    if (!options_.quiet && world_.first())
+      progress_->say(fmt::format("evaluation after step {}: {}", step, evaluation_text(line)));
   }
 
   // A checkpoint of the last step, while the flow rests. The writer works on while the training goes on.

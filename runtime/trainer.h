@@ -18,7 +18,7 @@ namespace lanewise {
 class World;
 
 struct RunOptions {
-  std::string directory;   // made by run(); "" writes nothing
+  std::string directory;   // made by run(); "" writes nothing. In a process that is not the first: "" or not
   bool resume = false;     // go on from the directory's newest checkpoint, or from step 0 where there is none
   bool quiet = false;      // no progress
   bool terminal = false;   // standard error is a terminal: one progress line that is rewritten

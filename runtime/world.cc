@@ -42,7 +42,6 @@ std::optional<ProcessPlace> process_place() {
   if (place.address.empty()) number("MASTER_ADDR", 0, 0);  // says that it is missing
   place.one_host = variable("LOCAL_WORLD_SIZE") == variable("WORLD_SIZE");
   place.agent_serves = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  if (const std::string attempt = variable("TORCHELASTIC_RESTART_COUNT"); !attempt.empty()) place.attempt = attempt;
   return place;
 }
 

@@ -1,7 +1,8 @@
 // The World is all the processes that train one model together. By itself it is one process alone; join_world() makes
 // it of several, on torchrun's terms.
 //
-// What several processes do together, each does in the same order and between two steps. When a process fails or is
+// What several processes do together, each does in the same order: in the reduction, in the optimizer, and between two
+// steps. When a process fails or is
 // gone, whatever the others do together next throws, in all of them with the same exit code and reason.
 #pragma once
 
@@ -55,7 +56,6 @@ struct ProcessPlace {
   std::string address;   // of the store
   int port = 0;
   bool agent_serves = false;  // the store is there, else the first process serves it
-  std::string attempt = "0";  // torchrun started it so many times before
 };
 
 // Nothing: this process is alone (no WORLD_SIZE, or 1). Throws Error(kCommandLine) naming a variable that is malformed.
@@ -68,7 +68,6 @@ struct JoinOptions {
   std::function<std::string(const std::string& first, const std::string& other)> difference;
   std::function<int()> signal = [] { return 0; };  // asked now and then; a signal number once one came
   std::vector<std::string> processes;              // what each is called in messages: "rank 1 (lane4, lane5)"
-  int lanes = 1;                                   // of all processes
 };
 
 // Tells processes that are about to meet that this one cannot come, before it leaves. Never throws. Of `options` the

@@ -46,29 +46,33 @@ std::string agreement_difference(const std::string& first, const std::string& ot
   return fmt::format("{}", fmt::join(lines, "\n  "));
 }
 
+// What can be cut into parts for so many processes.
+void check_parts(const Plan& train, int processes) {
+  if (const std::size_t lanes = train.with_role(Role::kCompute).size(); static_cast<std::size_t>(processes) > lanes) {
+    throw Error(Exit::kCommandLine,
+                fmt::format("there are {} processes for {} lanes; start one a lane at most", processes, lanes));
+  }
+  for (const PlanNode& node : train.nodes) {
+    if (node.type->role != Role::kSink) continue;
+    const PlanNode& above = train.nodes[train.edges[node.inputs.front()].from];
+    if (above.type->role == Role::kOptimizer) continue;
+    throw Error(
+        Exit::kPipeline,
+        fmt::format("{} ({}) takes what comes from {}, and would see only a part of it in each of {} processes; "
+                    "leave it out, or run in one process",
+                    node.id, node.type->name, above.id, processes));
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<World> meet_processes(const Plans& plans, const std::string& command, double timeout_s) {
   const std::optional<ProcessPlace> place = process_place();
   if (!place) return nullptr;
   const LaneTable lanes(plans.train, StreamTable(plans.train), place->rank, place->size);
-  if (place->size > lanes.size()) {
-    throw Error(Exit::kCommandLine, fmt::format("there are {} processes for {} lanes; start one a lane at most",
-                                                place->size, lanes.size()));
-  }
-  for (const PlanNode& node : plans.train.nodes) {
-    if (node.type->role != Role::kSink) continue;
-    const PlanNode& above = plans.train.nodes[plans.train.edges[node.inputs.front()].from];
-    if (above.type->role == Role::kOptimizer) continue;
-    throw Error(
-        Exit::kPipeline,
-        fmt::format("{} ({}) takes what comes from {}, and would see only a part of it in each of {} processes; "
-                    "leave it out, or run in one process",
-                    node.id, node.type->name, above.id, place->size));
-  }
   JoinOptions options;
   options.timeout = as_time(timeout_s);
-  options.agreement = nlohmann::ordered_json({{"program", "lanewise " + version()},
+  options.agreement = nlohmann::ordered_json({{"program", versions()},
                                               {"command", command},
                                               {"processes", place->size},
                                               {"pipeline", plans.train.expanded},
@@ -87,7 +91,9 @@ std::unique_ptr<World> meet_processes(const Plans& plans, const std::string& com
 Plans plan_for_all(const std::function<Plans()>& make, double timeout_s) {
   const std::optional<ProcessPlace> place = process_place();
   try {
-    return make();
+    Plans plans = make();
+    if (place) check_parts(plans.train, place->size);
+    return plans;
   } catch (const Error& error) {
     if (!place) throw;
     const std::string reason = fmt::format("rank {}: {}", place->rank, error.what());

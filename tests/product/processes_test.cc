@@ -259,6 +259,18 @@ TEST_CASE("processes: three share eight lanes unevenly and leave what one leaves
   const std::string whole = whole_run("configs/sines16.json", dir.path("whole"), sets);
   check_done(Group(3, run_arguments("configs/sines16.json", dir.path("run"), sets)).wait());
   check_same(dir.path("run"), whole);
+  CHECK(read_json(dir.path("run/report.json")).at("processes").at("exchange") == "shared memory");
+
+  // As on three hosts, which share no memory; and where only one speaks, that one does so for all.
+  Group apart(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    Texts arguments = run_arguments("configs/sines16.json", dir.path("apart"), sets);
+    std::erase(arguments, "--quiet");
+    apart.start(rank, arguments, {{"LOCAL_WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}});
+  }
+  check_done(apart.wait());
+  check_same(dir.path("apart"), whole);
+  CHECK(read_json(dir.path("apart/report.json")).at("processes").at("exchange") == "gloo");
 }
 
 TEST_CASE(
@@ -370,12 +382,22 @@ TEST_CASE(
 TEST_CASE("processes: TERM to one breaks off what the others do by themselves, and what they wait for") {
   const TempDir dir;
   const std::string file = dir.write("p.json", kPipeline);
-  // An evaluation that would take half a minute, all of it in the second process.
+  // An evaluation that would take a minute, all of it in the second process; the first has done its part.
   Group group(2, run_arguments(file, dir.path("run"),
-                               {"evaluate.every=3", "fault6.kind=sleep", "fault6.at=7", "fault6.seconds=30"}));
+                               {"evaluate.every=3", "fault6.kind=sleep", "fault6.at=7", "fault6.seconds=60"}));
   REQUIRE(group[0].wait_for_file(dir.path("run/metrics.jsonl")));
+  const auto told = std::chrono::steady_clock::now();
   group[0].send(SIGTERM);
-  check_ended(group.wait(), 11, {"SIGTERM"});
+  check_ended(group.wait(), 11, {"stopped"});
+  CHECK(std::chrono::steady_clock::now() - told < std::chrono::seconds(20));
+
+  // A step that takes longer than a source is given after a signal is finished all the same, and saved.
+  Group slow(2, run_arguments(file, dir.path("slow"), {"fault4.kind=sleep", "fault4.at=12", "fault4.seconds=6"}));
+  REQUIRE(slow[0].wait_for_file(dir.path("slow/metrics.jsonl")));
+  slow[0].send(SIGTERM);
+  check_ended(slow.wait(), 11, {"SIGTERM", "after step"});
+  const int steps = read_json(dir.path("slow/report.json")).at("steps");
+  CHECK(fs::exists(fmt::format("{}/checkpoints/step-{:012}/manifest.json", dir.path("slow"), steps)));
 
   Group alone(2);
   alone.start(1, run_arguments(file, dir.path("alone")));
@@ -477,6 +499,21 @@ TEST_CASE("processes: those that were not started alike are refused with both va
   group.start(1, arguments, {{"WORLD_SIZE", "3"}, {"LOCAL_WORLD_SIZE", "3"}});
   check_ended(group.wait(), 8, {});
   CHECK(steps_in(dir.path("sizes")) == 0);
+
+  // The same path, but other weights behind it.
+  for (const char* const host : {"here", "there"}) {
+    fs::create_directory(dir.path(host));
+    whole_run(file, dir.path(fmt::format("{}/run", host)),
+              {"run.steps=2", fmt::format("run.seed={}", std::strlen(host))});
+    fs::rename(dir.path(fmt::format("{}/run/weights.safetensors", host)), dir.path(fmt::format("{}/w", host)));
+  }
+  Group weights(2);
+  for (const int rank : {0, 1}) {
+    weights.start(rank, run_arguments(file, dir.path("weights"), {"models.net.init=w"}, kShortly), {},
+                  dir.path(rank == 0 ? "here" : "there"));
+  }
+  check_ended(weights.wait(), 8, {"begin with different weights", "rank 1", "init"});
+  CHECK(steps_in(dir.path("weights")) == 0);
 }
 
 TEST_CASE("processes: a variable of the environment that makes no sense is refused by name and value") {
@@ -501,10 +538,12 @@ TEST_CASE("processes: a port that something else listens on, and a host that nob
   const MutePort port;
   Group taken(2, arguments, {{"MASTER_PORT", port.text()}}),
       agent(2, arguments, {{"MASTER_PORT", port.text()}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}),
-      no_host(2, arguments, {{"MASTER_ADDR", "no-such-host.invalid"}});
+      no_host(2, arguments, {{"MASTER_ADDR", "no-such-host.invalid"}}),
+      no_interface(2, arguments, {{"LOCAL_WORLD_SIZE", "1"}, {"GLOO_SOCKET_IFNAME", "nope0"}});
   check_ended(taken.wait(), 8, {port.text()});
   check_ended(agent.wait(), 8, {port.text()});
   check_ended(no_host.wait(), 8, {"no-such-host.invalid"});
+  check_ended(no_interface.wait(), 8, {"GLOO_SOCKET_IFNAME", "nope0"});
   CHECK(steps_in(dir.path("run")) == 0);
 }
 
@@ -573,6 +612,45 @@ TEST_CASE(
   INFO(finished.err);
   REQUIRE(finished.exit == 0);
   CHECK(read_json(dir.path("run/report.json")).at("resumed_after") == 9);
+  check_same(dir.path("run"), whole);
+}
+
+TEST_CASE("processes: two torchruns, as on two hosts, restart a run in which one of them lost a process") {
+  const TempDir dir;
+  const std::string file = dir.write("p.json", kPipeline);
+  const std::string whole = whole_run(file, dir.path("whole"));
+  std::string script = "[ $RANK = 0 ] && [ ! -e " + dir.path("again") + " ] && touch " + dir.path("again") +
+                       " && export LANEWISE_KILL_AT=renamed:3; exec";
+  for (const std::string& argument :
+       lanewise_argv(run_arguments(file, dir.path("run"), {}, {"--resume-if-any", "--peer-timeout", "10"})))
+    script += " '" + argument + "'";
+  const std::string endpoint = fmt::format("127.0.0.1:{}", free_port());
+  std::vector<std::unique_ptr<Process>> hosts;
+  for (int host = 0; host < 2; ++host) {
+    Texts argv = {fs::absolute(".venv/bin/torchrun").string(),
+                  "--no-python",
+                  "--log-dir",
+                  dir.path(),
+                  "--nnodes",
+                  "2",
+                  "--nproc-per-node",
+                  "1",
+                  "--rdzv-backend",
+                  "c10d",
+                  "--rdzv-endpoint",
+                  endpoint,
+                  "--max-restarts",
+                  "3",
+                  "/bin/bash",
+                  "-c",
+                  script};
+    hosts.push_back(std::make_unique<Process>(argv));
+  }
+  for (const auto& host : hosts) {
+    const Finished finished = host->wait();
+    INFO(finished.err);
+    CHECK(finished.exit == 0);
+  }
   check_same(dir.path("run"), whole);
 }
 

@@ -12,18 +12,17 @@ namespace {
 
 // What the environment tells, with these variables and no others of their kind.
 std::string place_with(const std::map<std::string, std::string>& variables) {
-  for (const char* const name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_WORLD_SIZE",
-                                 "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"}) {
+  for (const char* const name :
+       {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_WORLD_SIZE", "TORCHELASTIC_USE_AGENT_STORE"}) {
     ::unsetenv(name);
   }
   for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
   std::string text;
   const std::string error = error_of([&] {
     const auto place = process_place();
-    text = !place
-               ? "alone"
-               : fmt::format("{} of {} at {}:{}{}{}, attempt {}", place->rank, place->size, place->address, place->port,
-                             place->one_host ? ", one host" : "", place->agent_serves ? ", agent" : "", place->attempt);
+    text = !place ? "alone"
+                  : fmt::format("{} of {} at {}:{}{}{}", place->rank, place->size, place->address, place->port,
+                                place->one_host ? ", one host" : "", place->agent_serves ? ", agent" : "");
   });
   for (const auto& [name, value] : variables) ::unsetenv(name.c_str());
   return text.empty() ? error : text;
@@ -36,10 +35,9 @@ TEST_CASE("world: a process finds its place in torchrun's environment, or is alo
   CHECK(place_with({{"WORLD_SIZE", "1"}, {"RANK", "nonsense"}}) == "alone");
   std::map<std::string, std::string> all = {
       {"WORLD_SIZE", "4"}, {"RANK", "3"}, {"MASTER_ADDR", "::1"}, {"MASTER_PORT", "29500"}};
-  CHECK(place_with(all) == "3 of 4 at ::1:29500, attempt 0");
-  all.insert(
-      {{"LOCAL_WORLD_SIZE", "4"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "2"}});
-  CHECK(place_with(all) == "3 of 4 at ::1:29500, one host, agent, attempt 2");
+  CHECK(place_with(all) == "3 of 4 at ::1:29500");
+  all.insert({{"LOCAL_WORLD_SIZE", "4"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  CHECK(place_with(all) == "3 of 4 at ::1:29500, one host, agent");
   all["RANK"] = "4";
   CHECK(place_with(all) == "2: the environment variable RANK is \"4\", and has to be a number from 0 to 3");
   all["RANK"] = "1x";
