@@ -67,12 +67,15 @@ void add_lanes(std::span<const T* const> lanes, std::int64_t begin, std::int64_t
 }
 
 template <class T>
+double LaneSum::add(std::span<const T* const> lanes, const BucketLayout& layout, RoundOfStep round, T* out) {
+  return round.first && round.last ? reduce_one_round<T>(lanes, layout, out)
+                                   : reduce_rounds<T>(lanes, layout, sums_, round, out);
+}
+
+template <class T>
 double LaneSum::reduce(std::span<const T* const> lanes, Replicas& replicas, RoundOfStep round) {
-  const BucketLayout& layout = replicas.layout();
   const at::Tensor& reduced = replicas.reduced(0);
-  T* const out = reduced.data_ptr<T>();
-  const double n = round.first && round.last ? reduce_one_round<T>(lanes, layout, out)
-                                             : reduce_rounds<T>(lanes, layout, sums_, round, out);
+  const double n = add<T>(lanes, replicas.layout(), round, reduced.data_ptr<T>());
   for (int domain = 1; domain < replicas.domain_count(); ++domain) {
     std::memcpy(replicas.reduced(domain).mutable_data_ptr(), reduced.const_data_ptr(), reduced.nbytes());
   }
@@ -81,6 +84,8 @@ double LaneSum::reduce(std::span<const T* const> lanes, Replicas& replicas, Roun
 
 template double LaneSum::reduce<float>(std::span<const float* const>, Replicas&, RoundOfStep);
 template double LaneSum::reduce<double>(std::span<const double* const>, Replicas&, RoundOfStep);
+template double LaneSum::add<float>(std::span<const float* const>, const BucketLayout&, RoundOfStep, float*);
+template double LaneSum::add<double>(std::span<const double* const>, const BucketLayout&, RoundOfStep, double*);
 template void add_lanes<float>(std::span<const float* const>, std::int64_t, std::int64_t, double, float*);
 template void add_lanes<double>(std::span<const double* const>, std::int64_t, std::int64_t, double, double*);
 

@@ -11,10 +11,13 @@ namespace lanewise {
 
 class LaneSum {
  public:
-  // What Communicator::reduce does, for these buckets: added in their order, in double, and rounded once. T: the
-  // weights' type. Returns N so far.
+  // What Communicator::reduce does, for these buckets: added in their order, in double, and rounded once, to every
+  // domain's `reduced`. T: the weights' type. Returns N so far.
   template <class T>
   double reduce(std::span<const T* const> lanes, Replicas& replicas, RoundOfStep round);
+  // The same to `out`, a whole bucket.
+  template <class T>
+  double add(std::span<const T* const> lanes, const BucketLayout& layout, RoundOfStep round, T* out);
 
  private:
   std::vector<double> sums_;  // of the step's rounds so far, a whole bucket; empty while steps have one round

@@ -1,0 +1,160 @@
+#include "runtime/nccl/clique.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <thread>
+
+#include "graph/error.h"
+
+namespace lanewise {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kEvents = 64;
+constexpr std::chrono::milliseconds kFarewell{2000};
+constexpr auto kSpin = std::chrono::microseconds(200);  // then polls rest in between
+constexpr auto kRest = std::chrono::microseconds(50);
+
+}  // namespace
+
+std::string NcclClique::make_unique_id(const NcclLibrary& nccl) {
+  ncclUniqueId id;
+  if (const ncclResult_t result = nccl.get_unique_id(&id); result != ncclSuccess)
+    throw Error(Exit::kPeer, fmt::format("NCCL gives no id for its ranks: {}", nccl.get_error_string(result)));
+  return {reinterpret_cast<const char*>(&id), sizeof id};
+}
+
+NcclClique::NcclClique(const NcclLibrary& nccl, DeviceStreams& streams, NcclPlace place)
+    : nccl_(nccl), streams_(streams), place_(std::move(place)) {
+  const std::string doing = "while the ranks connect";
+  ncclUniqueId id;
+  if (place_.unique_id.size() != sizeof id) throw Error(Exit::kInternal, "that is no id of NCCL");
+  std::memcpy(&id, place_.unique_id.data(), sizeof id);
+  communicators_.resize(static_cast<std::size_t>(place_.count), nullptr);
+  check(nccl_.group_start(), doing);
+  ncclResult_t first = ncclSuccess;
+  for (int i = 0; i < place_.count; ++i) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    streams_.use(i);
+    note(i, "connects", 0);
+    const ncclResult_t result =
+        nccl_.comm_init_rank_config(&communicators_[i], place_.all, id, place_.first + i, &config);
+    if (first == ncclSuccess || first == ncclInProgress) first = result;
+  }
+  const ncclResult_t end = nccl_.group_end();
+  check(first, doing);
+  check(end, doing);
+  wait(Until::kReady, doing);
+  for (int i = 0; i < place_.count; ++i) note(i, "is connected", 0);
+}
+
+NcclClique::~NcclClique() {
+  if (communicators_.empty()) return;
+  bool fine = true;
+  for (const ncclComm_t one : communicators_) {
+    const ncclResult_t result = nccl_.comm_finalize(one);
+    fine = fine && (result == ncclSuccess || result == ncclInProgress);
+  }
+  const Clock::time_point until = Clock::now() + kFarewell;
+  for (const ncclComm_t one : communicators_) {
+    ncclResult_t state = ncclInProgress;
+    while (fine && nccl_.comm_get_async_error(one, &state) == ncclSuccess && state == ncclInProgress &&
+           Clock::now() < until) {
+      std::this_thread::sleep_for(kRest);
+    }
+    fine = fine && state == ncclSuccess;
+  }
+  if (!fine) {  // one that is in error, or at work, must not be destroyed
+    abort();
+    return;
+  }
+  for (const ncclComm_t one : communicators_) nccl_.comm_destroy(one);
+}
+
+void NcclClique::all_reduce(const std::vector<void*>& buffers, std::size_t count, ncclDataType_t type,
+                            std::uint64_t round) {
+  const std::string doing = fmt::format("in round {}", round);
+  if (communicators_.empty()) fail(doing, "the ranks have parted");
+  check(nccl_.group_start(), doing);
+  ncclResult_t first = ncclSuccess;
+  for (int i = 0; i < place_.count; ++i) {
+    note(i, "enqueued", round);
+    const ncclResult_t result =
+        nccl_.all_reduce(buffers[i], buffers[i], count, type, ncclSum, communicators_[i], streams_.stream(i));
+    if (first == ncclSuccess || first == ncclInProgress) first = result;
+  }
+  const ncclResult_t end = nccl_.group_end();  // also after a failure: the thread's group is closed by it
+  check(first, doing);
+  check(end, doing);
+  wait(Until::kReady, doing);  // launched: before that, a stream looks as if it had nothing to do
+  for (int i = 0; i < place_.count; ++i) note(i, "launched", round);
+  wait(Until::kDone, doing);
+  for (int i = 0; i < place_.count; ++i) note(i, "reduced", round);
+}
+
+// Until every communicator is ready for the next call, or has done what is in its stream. All are looked at again and
+// again: an error of one is told to that one alone, and the others wait.
+void NcclClique::wait(Until until, const std::string& doing) {
+  const Clock::time_point begun = Clock::now();
+  while (true) {
+    int waiting = -1;
+    for (int i = 0; i < place_.count; ++i) {
+      ncclResult_t state = ncclSuccess;
+      const ncclResult_t asked = nccl_.comm_get_async_error(communicators_[i], &state);
+      const ncclResult_t result = asked == ncclSuccess ? state : asked;
+      if (result != ncclSuccess && result != ncclInProgress)
+        fail(doing, fmt::format("{}: {}", place_.names[i], nccl_.get_error_string(result)));
+      const bool over = result == ncclSuccess && (until == Until::kReady || streams_.done(i));
+      if (!over && waiting < 0) waiting = i;
+    }
+    if (waiting < 0) return;
+    const auto waited = Clock::now() - begun;
+    if (waited > place_.timeout) {
+      fail(doing, fmt::format("{} waits for others for more than {} s", place_.names[waiting],
+                              static_cast<double>(place_.timeout.count()) / 1000));
+    }
+    if (waited > kSpin) std::this_thread::sleep_for(kRest);
+  }
+}
+
+void NcclClique::check(ncclResult_t result, const std::string& doing) {
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  const char* const more = nccl_.get_last_error(nullptr);
+  fail(doing, fmt::format("{}{}{}", nccl_.get_error_string(result), more != nullptr && *more != '\0' ? ": " : "",
+                          more != nullptr ? more : ""));
+}
+
+void NcclClique::fail(const std::string& doing, const std::string& why) {
+  const std::string last = recorded();
+  abort();
+  throw Error(Exit::kPeer,
+              fmt::format("the reduction failed {}: {}; what the ranks here did last:\n{}", doing, why, last));
+}
+
+// Without waiting for anything; buffers are free once all are aborted.
+void NcclClique::abort() {
+  for (const ncclComm_t one : communicators_) {
+    if (one != nullptr) nccl_.comm_abort(one);
+  }
+  communicators_.clear();
+}
+
+void NcclClique::note(int rank, const char* what, std::uint64_t round) {
+  if (events_.size() == kEvents) events_.pop_front();
+  events_.push_back({rank, what, round});
+}
+
+std::string NcclClique::recorded() const {
+  std::string text;
+  for (int i = 0; i < place_.count; ++i) {
+    const auto last = std::ranges::find(events_.rbegin(), events_.rend(), i, &Event::rank);
+    if (last == events_.rend()) continue;
+    text += fmt::format("  {}: {}, round {}\n", place_.names[i], last->what, last->round);
+  }
+  return text;
+}
+
+}  // namespace lanewise

@@ -1,0 +1,78 @@
+// An NcclClique is this process's ranks among all that reduce together: a communicator a device, and one thread that
+// issues for all of them, in one group a round (NCCL: a group belongs to its thread).
+//
+// Nothing waits without an end: communicators do not block, and who waits for them polls their error and a deadline.
+// After a failure all of them are aborted, and what each rank did last is part of the message. Not verified on a GPU.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/nccl/library.h"
+
+namespace lanewise {
+
+// The queues of work of this process's devices, in the order of its ranks.
+class DeviceStreams {
+ public:
+  virtual ~DeviceStreams() = default;
+  // Makes a device the calling thread's.
+  virtual void use(int device) = 0;
+  virtual cudaStream_t stream(int device) = 0;
+  // Whether all that was put into the stream is done; never waits.
+  virtual bool done(int device) = 0;
+};
+
+struct NcclPlace {
+  int first = 0, count = 1, all = 1;         // this process's ranks are [first, first + count) of all
+  std::string unique_id;                     // ncclUniqueId, the same in all processes
+  std::vector<std::string> names;            // of this process's ranks in messages: "rank 3 (lane3)"
+  std::chrono::milliseconds timeout{60000};  // that others may be late
+};
+
+// By one thread, always the same, from construction to destruction.
+class NcclClique {
+ public:
+  // The bytes of an ncclUniqueId, for one of the processes to make.
+  static std::string make_unique_id(const NcclLibrary& nccl);
+
+  // Waits until all ranks have come. Throws Error(kPeer), with everything aborted.
+  NcclClique(const NcclLibrary& nccl, DeviceStreams& streams, NcclPlace place);
+  // Waits for a moment at most.
+  ~NcclClique();
+  NcclClique(const NcclClique&) = delete;
+  NcclClique& operator=(const NcclClique&) = delete;
+
+  // buffers[i], of `count` elements on the device of rank first + i, becomes the sum over all ranks; in place. Returns
+  // when it has. Throws Error(kPeer), with everything aborted; the clique is then of no more use.
+  void all_reduce(const std::vector<void*>& buffers, std::size_t count, ncclDataType_t type, std::uint64_t round);
+
+  // A line for each of the last events, oldest first.
+  std::string recorded() const;
+
+ private:
+  struct Event {
+    int rank;
+    const char* what;
+    std::uint64_t round;
+  };
+  enum class Until { kReady, kDone };
+
+  void note(int rank, const char* what, std::uint64_t round);
+  void check(ncclResult_t result, const std::string& doing);
+  void wait(Until until, const std::string& doing);
+  [[noreturn]] void fail(const std::string& doing, const std::string& why);
+  void abort();
+
+  const NcclLibrary& nccl_;
+  DeviceStreams& streams_;
+  const NcclPlace place_;
+  std::vector<ncclComm_t> communicators_;  // empty: aborted
+  std::deque<Event> events_;
+};
+
+}  // namespace lanewise

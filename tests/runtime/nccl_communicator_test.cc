@@ -1,0 +1,235 @@
+// The NCCL communicator against a fake NCCL that has the real one's interface and rules, on host memory: what it adds
+// up, that it keeps the rules, and that every fault ends it in time. Not verified on a GPU.
+#include "runtime/nccl/communicator.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+
+#include "tests/check.h"
+#include "tests/fake_nccl/fake_nccl.h"
+#include "tests/runtime/buckets.h"
+#include "tests/runtime/errors.h"
+#include "tests/runtime/processes.h"
+
+using namespace lanewise;
+using std::chrono::milliseconds;
+
+namespace {
+
+const char* library_path() {
+  const char* const path = std::getenv("FAKE_NCCL");
+  REQUIRE_MESSAGE(path != nullptr, "FAKE_NCCL must name the fake library; ctest sets it");
+  return path;
+}
+
+// Its controls; open as long as this lives.
+class Fake {
+ public:
+  Fake() : library_(::dlopen(library_path(), RTLD_NOW | RTLD_LOCAL)) {
+    REQUIRE(library_ != nullptr);
+    function<void()>("fake_nccl_reset")();
+  }
+  ~Fake() {
+    function<void()>("fake_nccl_reset")();
+    ::dlclose(library_);
+  }
+  Fake(const Fake&) = delete;
+  Fake& operator=(const Fake&) = delete;
+
+  void delay(std::uint64_t seed, int most_us) {
+    function<void(std::uint64_t, int)>("fake_nccl_set_delay")(seed, most_us);
+  }
+  void inject(FakeNcclFault fault, int rank, std::int64_t at, std::int64_t value = 0) {
+    function<bool(FakeNcclFault, int, std::int64_t, std::int64_t)>("fake_nccl_inject")(fault, rank, at, value);
+  }
+  void use(int device) { function<void(int)>("fake_nccl_set_device")(device); }
+  bool done(const void* stream) { return function<bool(const void*)>("fake_nccl_stream_done")(stream); }
+  std::string violations() { return text("fake_nccl_violations"); }
+  std::string live() { return text("fake_nccl_live"); }
+
+ private:
+  template <class F>
+  F* function(const char* name) {
+    return reinterpret_cast<F*>(::dlsym(library_, name));
+  }
+  std::string text(const char* name) {
+    char* const told = function<char*()>(name)();
+    std::string copy = told;
+    std::free(told);
+    return copy;
+  }
+  void* const library_;
+};
+
+// Streams of as many devices, numbered from `first` over all processes.
+class HostStreams final : public DeviceStreams {
+ public:
+  HostStreams(Fake& fake, int first) : fake_(fake), first_(first) {}
+  void use(int device) override { fake_.use(first_ + device); }
+  cudaStream_t stream(int device) override { return reinterpret_cast<cudaStream_t>(&places_[device]); }
+  bool done(int device) override { return fake_.done(stream(device)); }
+
+ private:
+  Fake& fake_;
+  const int first_;
+  char places_[16] = {};
+};
+
+NcclOptions options(const std::string& reduction, milliseconds timeout = milliseconds(20000)) {
+  return {.library = library_path(), .reduction = reduction, .timeout = timeout};
+}
+
+std::string bits_of(Replicas& r, int domain) {
+  const at::Tensor reduced = r.reduced(domain).contiguous();
+  return {static_cast<const char*>(reduced.const_data_ptr()), reduced.nbytes()};
+}
+
+// Of eight ranks in one process, after reducing `rounds` rounds; "" when all goes well.
+std::string failure_of(Fake& fake, int rounds, milliseconds timeout) {
+  World alone;
+  Replicas r = filled(8, at::kFloat, 20, true);
+  HostStreams streams(fake, 0);
+  return error_of([&] {
+    const auto communicator = make_nccl_communicator(alone, r, streams, options("deterministic", timeout));
+    for (int round = 0; round < rounds; ++round) communicator->reduce(r, {.number = static_cast<std::uint64_t>(round)});
+  });
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+TEST_CASE("nccl_conformance_8_ranks: reference gives the local communicator's bits, in one process or several") {
+  for (const int processes : {1, 2, 3}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+      for (const int rounds : {1, 3}) {
+        CAPTURE(processes);
+        CAPTURE(rounds);
+        Fake fake;
+        fake.delay(7, 200);
+        const Right right = right_sum(8, dtype, 255, rounds);
+        const std::vector<std::string> wrong = in_processes(processes, [&](World& world) -> std::string {
+          const LaneRange own = lanes_of(8, world.rank(), world.size());
+          Replicas r = filled(8, dtype, 255, true, own);
+          HostStreams streams(fake, own.begin);
+          const auto communicator = make_nccl_communicator(world, r, streams, options("reference"));
+          double n = 0;
+          for (int round = 0; round < rounds; ++round) {
+            refill(r, round);
+            n = communicator->reduce(r, {.first = round == 0, .last = round + 1 == rounds});
+          }
+          const at::Tensor same = at::tensor(right.values, at::kDouble).to(dtype);
+          bool equal = n == right.n;
+          for (int d = 0; d < r.domain_count(); ++d) equal = equal && at::equal(r.reduced(d), same);
+          return equal ? "" : "other bits";
+        });
+        for (const std::string& text : wrong) CHECK(text == "");
+        CHECK(fake.violations() == "");
+        CHECK(fake.live() == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("nccl_conformance_8_ranks: ten thousand rounds with random delays give all ranks the same bits") {
+  Fake fake;
+  fake.delay(11, 20);
+  World alone;
+  Replicas r = filled(8, at::kFloat, 20, true);
+  HostStreams streams(fake, 0);
+  const Right right = right_sum(8, at::kFloat, 20, 1);
+  const at::Tensor want = at::tensor(right.values, at::kDouble);
+  {
+    const auto communicator = make_nccl_communicator(alone, r, streams, options("deterministic"));
+    communicator->reduce(r);
+    const std::string first = bits_of(r, 0);
+    CHECK(((r.reduced(0).to(at::kDouble) - want).norm() / want.norm()).item<double>() < 1e-6);
+    int other = 0;
+    for (int round = 1; round < 10000; ++round) {
+      for (int d = 0; d < 8; ++d) r.reduced(d).zero_();
+      communicator->reduce(r, {.number = static_cast<std::uint64_t>(round)});
+      for (int d = 0; d < 8; ++d) other += bits_of(r, d) == first ? 0 : 1;
+    }
+    CHECK(other == 0);
+  }
+  CHECK(fake.violations() == "");
+  CHECK(fake.live() == "");
+}
+
+TEST_CASE("nccl_faults: each ends in time with the round, the rank and what the ranks did last, and nothing is left") {
+  struct Fault {
+    FakeNcclFault fault;
+    std::int64_t at, value;
+    const char* says;
+  };
+  for (const Fault& f : {Fault{kFakeNcclError, 5, ncclSystemError, "in round 5: rank 3"},
+                         Fault{kFakeNcclError, 5, ncclRemoteError, "in round 5: rank 3"},
+                         Fault{kFakeNcclHang, 5, 0, "waits for others for more than 0.3 s"},
+                         Fault{kFakeNcclLate, 5, 5000, "waits for others for more than 0.3 s"},
+                         Fault{kFakeNcclLaunchError, 5, ncclUnhandledCudaError, "in round 5"},
+                         Fault{kFakeNcclLaterLaunchError, 5, ncclUnhandledCudaError, "in round 5"},
+                         Fault{kFakeNcclHang, kFakeNcclAtInit, 0, "while the ranks connect"},
+                         Fault{kFakeNcclError, kFakeNcclAtInit, ncclSystemError, "while the ranks connect"}}) {
+    CAPTURE(f.fault);
+    CAPTURE(f.at);
+    Fake fake;
+    fake.inject(f.fault, 3, f.at, f.value);
+    const auto start = std::chrono::steady_clock::now();
+    const std::string error = failure_of(fake, 10, milliseconds(300));
+    CHECK(seconds_since(start) < 4);
+    CAPTURE(error);
+    CHECK(error.starts_with("8: the reduction failed "));
+    CHECK(error.find(f.says) != std::string::npos);
+    CHECK(error.find("rank 3 (lanes 3 on): ") != std::string::npos);
+    if (f.at == 5) CHECK(error.find("round 5") != std::string::npos);
+    CHECK(fake.violations() == "");
+    CHECK(fake.live() == "");
+  }
+}
+
+TEST_CASE(
+    "nccl_faults: a rank that is late within the timeout is waited for, and a result that differs is other bits") {
+  Fake fake;
+  fake.inject(kFakeNcclLate, 2, 3, 200);
+  CHECK(failure_of(fake, 10, milliseconds(5000)) == "");
+  CHECK(fake.violations() == "");
+
+  fake.inject(kFakeNcclCorrupt, 4, 0, 100);
+  World alone;
+  Replicas r = filled(8, at::kFloat, 20, true);
+  HostStreams streams(fake, 0);
+  make_nccl_communicator(alone, r, streams, options("deterministic"))->reduce(r);
+  for (int d = 0; d < 8; ++d) CHECK((bits_of(r, d) == bits_of(r, 0)) == (d != 4));
+}
+
+TEST_CASE("nccl_faults: a process whose rank does not come ends the others in time") {
+  Fake fake;
+  const std::vector<std::string> all = in_processes(2, [&](World& world) -> std::string {
+    Replicas r = filled(2, at::kFloat, 20, true, lanes_of(2, world.rank(), world.size()));
+    HostStreams streams(fake, world.rank());
+    const auto communicator = make_nccl_communicator(world, r, streams, options("deterministic", milliseconds(300)));
+    communicator->reduce(r);
+    std::string error;
+    if (world.rank() == 0) error = error_of([&] { communicator->reduce(r, {.number = 1}); });
+    world.gather("");
+    return error;
+  });
+  CHECK(all[0].starts_with("8: the reduction failed in round 1: rank 0 (lanes 0 on) waits for others"));
+  CHECK(all[1] == "");
+  CHECK(fake.live() == "");
+}
+
+TEST_CASE("nccl_faults: what is no NCCL, or not there, is refused by name") {
+  World alone;
+  Replicas r = filled(2, at::kFloat, 20, true);
+  Fake fake;
+  HostStreams streams(fake, 0);
+  const auto refused = [&](const std::string& path) {
+    return error_of([&] { make_nccl_communicator(alone, r, streams, {.library = path}); });
+  };
+  CHECK(refused("/nowhere/libnccl.so.2").starts_with("9: NCCL does not load: /nowhere/libnccl.so.2"));
+  CHECK(refused("libm.so.6") == "9: libm.so.6 has no ncclGetVersion; it is not NCCL");
+}
