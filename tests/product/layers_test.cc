@@ -47,7 +47,8 @@ TEST_CASE("layers: a folder includes only itself and the folders before it") {
   }
 }
 
-TEST_CASE("layers: graph knows no tensor, CUDA is known in runtime/cuda and runtime/nccl only, oneTBB in the flow only") {
+TEST_CASE(
+    "layers: graph knows no tensor, CUDA is known in runtime/cuda and runtime/nccl only, oneTBB in the flow only") {
   for (const std::string& layer : kLayers) {
     for_each_include(layer, [&](const std::string& file, const std::string& included) {
       if (layer == "graph")

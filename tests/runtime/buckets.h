@@ -6,8 +6,10 @@
 
 #include <cmath>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "runtime/communicator.h"
 #include "runtime/random.h"
 #include "runtime/replica.h"
 
@@ -62,6 +64,20 @@ inline Right right_sum(int lanes, at::ScalarType dtype, std::int64_t width, int 
     for (std::int64_t i = 0; i < r.layout().parameters; ++i) right.values[i] *= 1 / right.n;
   }
   return right;
+}
+
+// Reduces these rounds of replicas with a domain a lane; "" when every domain then holds what is right, in its own
+// bits.
+inline std::string wrong_after(Communicator& communicator, Replicas& r, const Right& right, int rounds) {
+  double n = 0;
+  for (int round = 0; round < rounds; ++round) {
+    refill(r, round);
+    n = communicator.reduce(r, {.first = round == 0, .last = round + 1 == rounds});
+  }
+  const at::Tensor same = at::tensor(right.values, at::kDouble).to(r.weights(0).scalar_type());
+  bool equal = n == right.n;
+  for (int d = 0; d < r.domain_count(); ++d) equal = equal && at::equal(r.reduced(d), same);
+  return equal ? "" : "other bits";
 }
 
 }  // namespace lanewise

@@ -116,15 +116,7 @@ TEST_CASE("nccl_conformance_8_ranks: reference gives the local communicator's bi
           Replicas r = filled(8, dtype, 255, true, own);
           HostStreams streams(fake, own.begin);
           const auto communicator = make_nccl_communicator(world, r, streams, options("reference"));
-          double n = 0;
-          for (int round = 0; round < rounds; ++round) {
-            refill(r, round);
-            n = communicator->reduce(r, {.first = round == 0, .last = round + 1 == rounds});
-          }
-          const at::Tensor same = at::tensor(right.values, at::kDouble).to(dtype);
-          bool equal = n == right.n;
-          for (int d = 0; d < r.domain_count(); ++d) equal = equal && at::equal(r.reduced(d), same);
-          return equal ? "" : "other bits";
+          return wrong_after(*communicator, r, right, rounds);
         });
         for (const std::string& text : wrong) CHECK(text == "");
         CHECK(fake.violations() == "");
