@@ -12,7 +12,7 @@ namespace lanewise {
 namespace {
 
 constexpr std::int64_t kMaxEdges = 1'000'000;
-constexpr int kMaxCpu = 4096;
+constexpr int kMaxDevices = 4096;
 
 // "cuda:3", "cpu:*", "auto:*".
 struct Device {
@@ -105,17 +105,14 @@ class Expander {
           continue;
         }
         if (device->kind == "auto") device->kind = gpus_ > 0 ? "cuda" : "cpu";
-        if (device->kind == "cuda" && gpus_ == 0) {
-          problem(origin.place(document_), "this version computes on CPU devices only; write cpu:* or auto:*",
-                  Exit::kDevice);
-        } else if (device->kind == "cuda" && device->index.value_or(0) >= gpus_) {
+        if (device->kind == "cuda" && gpus_ > 0 && device->index.value_or(0) >= gpus_) {
           problem(origin.place(document_),
                   fmt::format("{} is not here: {} visible; \"auto:*\" takes what there is", in_quotes(text),
                               counted(gpus_, "GPU") + (gpus_ == 1 ? " is" : " are")),
                   Exit::kDevice);
-        } else if (device->kind == "cpu" && device->index.value_or(0) >= kMaxCpu) {
+        } else if (device->index.value_or(0) >= kMaxDevices) {
           problem(origin.place(document_),
-                  fmt::format("{} is too high; the last is cpu:{}", in_quotes(text), kMaxCpu - 1));
+                  fmt::format("{} is too high; the last is {}:{}", in_quotes(text), device->kind, kMaxDevices - 1));
         } else if (device->index) {
           instance.device = text;
         } else if (device->kind == "cpu") {
@@ -125,8 +122,9 @@ class Expander {
         }
       }
     }
+    const std::size_t gpus = gpus_ > 0 ? static_cast<std::size_t>(gpus_) : on_gpus.size();  // none here: one a lane
     for (std::size_t i = 0; i < on_gpus.size(); ++i) {
-      on_gpus[i].instance->device = fmt::format("cuda:{}", i * gpus_ / on_gpus.size());
+      on_gpus[i].instance->device = fmt::format("cuda:{}", i * gpus / on_gpus.size());
     }
   }
 

@@ -18,7 +18,7 @@ struct Override {
 
 struct PlanOptions {
   std::vector<Override> overrides;
-  int gpus = 0;       // visible GPUs, for cuda:* and auto:*
+  int gpus = 0;       // visible GPUs, for cuda:* and auto:*; 0: auto:* is cpu:*, and cuda:* is planned for one a lane
   int cores = 1;      // for run.threads
   bool infer = true;  // work out shapes (reads headers of data files)
   // The second plan is one to predict by: "evaluate" is of no account, and every sample gets a prediction.

@@ -39,6 +39,17 @@ int visible_gpus() {
   return count;
 }
 
+std::string device_refusal(const Plan& plan) {
+  for (const PlanNode& node : plan.nodes) {
+    if (!node.device.starts_with("cuda")) continue;
+    return fmt::format(
+        "{} is to compute on {}, and this version computes on CPU devices only; on virtual ones it runs "
+        "with --set {}.device=cpu:*",
+        node.id, node.device, node.base);
+  }
+  return "";
+}
+
 std::vector<Gpu> query_gpus() {
   const std::string path = library_path();
   if (!std::filesystem::exists(path))

@@ -8,10 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "graph/plan.h"
+
 namespace lanewise {
 
 // GPUs that the NVIDIA kernel driver shows. Loads and starts nothing.
 int visible_gpus();
+
+// Why what was planned cannot run on the devices that it names, and what to do; "" where it can.
+std::string device_refusal(const Plan& plan);
 
 struct Gpu {
   std::string name;

@@ -235,6 +235,7 @@ Json check(const std::string& file, const Plans& plans) {
         json["notes"].push_back(note);
     }
   }
+  if (const std::string why = device_refusal(plans.train); !why.empty()) json["notes"].push_back(why);
   if (const int gpus = visible_gpus()) {
     json["notes"].push_back(
         fmt::format("{} GPU{} here; this version computes on CPU devices only", gpus, gpus == 1 ? " is" : "s are"));

@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "graph/diff.h"
+#include "runtime/device.h"
 #include "runtime/lane_table.h"
 #include "runtime/report.h"
 #include "tools/output.h"
@@ -92,6 +93,7 @@ Plans plan_for_all(const std::function<Plans()>& make, double timeout_s) {
   const std::optional<ProcessPlace> place = process_place();
   try {
     Plans plans = make();
+    if (const std::string why = device_refusal(plans.train); !why.empty()) throw Error(Exit::kDevice, why);
     if (place) check_parts(plans.train, place->size);
     return plans;
   } catch (const Error& error) {

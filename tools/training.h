@@ -16,7 +16,7 @@ namespace lanewise {
 // they are to do, the same in all of them. Throws Error(kCommandLine) or Error(kPeer).
 std::unique_ptr<World> meet_processes(const Plans& plans, const std::string& command, double timeout_s);
 
-// Plans with `make`; should that fail where there are several processes, the others hear of it.
+// Plans with `make` what can run here; should that fail where there are several processes, the others hear of it.
 Plans plan_for_all(const std::function<Plans()>& make, double timeout_s);
 
 // Adds "--peer-timeout" to a command that trains.

@@ -223,17 +223,23 @@ TEST_CASE("spec: a data file that is missing is exit 4, unless the pipeline has 
         "2 problems; nothing was started");
 }
 
-TEST_CASE("spec: asking for GPUs where there are none is the device's exit code") {
+TEST_CASE("spec: asking for GPUs that are not here is the device's exit code, where it is known how many are") {
+  PlanOptions options = with({set("lane.device=cuda:9")});
+  options.gpus = 2;
   try {
-    plan_pipeline(kSixteen, "f", test_registry(), with({set("lane.device=cuda:*")}));
+    plan_pipeline(kSixteen, "f", test_registry(), options);
     FAIL("accepted");
   } catch (const PipelineError& error) {
     CHECK(error.exit() == Exit::kDevice);
     CHECK(std::string(error.what()) ==
-          "command line  --set lane.device=cuda:*\n"
-          "  this version computes on CPU devices only; write cpu:* or auto:*\n"
+          "command line  --set lane.device=cuda:9\n"
+          "  \"cuda:9\" is not here: 2 GPUs are visible; \"auto:*\" takes what there is\n"
           "1 problem; nothing was started");
   }
+  options = with({set("lane.device=cuda:*")});
+  const Plans plans = plan_pipeline(kSixteen, "f", test_registry(), options);
+  CHECK(plans.train.find("lane0")->device == "cuda:0");
+  CHECK(plans.train.find("lane7")->device == "cuda:7");
 }
 
 TEST_CASE("spec: an option that cannot be read at all is the command line's exit code") {

@@ -232,14 +232,18 @@ TEST_CASE("run: progress on a terminal is one line that is rewritten, and --quie
 
 TEST_CASE("run: a GPU is refused with what to write instead, and nothing is left behind") {
   const TempDir dir;
-  const Ran ran = run_in(dir, "out", {"configs/minimal.json", "--set", "lane.device=cuda:*"});
+  const Ran ran = run_in(dir, "out", {"configs/gpu8.json"});
   CHECK(ran.finished.exit == 9);
   CHECK(ran.finished.err ==
-        "command line  --set lane.device=cuda:*\n"
-        "  this version computes on CPU devices only; write cpu:* or auto:*\n"
-        "1 problem; nothing was started\n");
+        "error: lane0 is to compute on cuda:0, and this version computes on CPU devices only; on virtual ones it runs "
+        "with --set lane.device=cpu:*\n");
   CHECK(ran.finished.out == "");
   CHECK_FALSE(fs::exists(dir.path("out")));
+  CHECK(lanewise_command({"check", "configs/gpu8.json"}).exit == 0);
+  CHECK(contains(lanewise_command({"graph", "configs/gpu8.json", "--format", "dot"}).out, "cuda:7"));
+  const Ran virtual_ones =
+      run_in(dir, "virtual", {"configs/gpu8.json", "--set", "lane.device=cpu:*", "--set", "run.steps=20"});
+  CHECK(virtual_ones.finished.exit == 0);
 }
 
 }  // namespace lanewise
