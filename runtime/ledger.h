@@ -33,6 +33,7 @@ class Ledger {
     accounts_[stream].used += samples;
     accounts_[stream].fillers += fillers;
   }
+  int streams() const { return static_cast<int>(accounts_.size()); }
   std::uint64_t used(int stream) const { return accounts_[stream].used; }
 
   // Adds what the flow, at rest, counts and still holds.

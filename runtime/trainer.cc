@@ -3,7 +3,6 @@
 #include <csignal>
 #include <filesystem>
 #include <limits>
-#include <numeric>
 #include <thread>
 
 #include "graph/cut.h"
@@ -15,6 +14,7 @@
 #include "runtime/directory_lock.h"
 #include "runtime/dropout.h"
 #include "runtime/evaluation.h"
+#include "runtime/exchange.h"
 #include "runtime/fit.h"
 #include "runtime/lane_table.h"
 #include "runtime/ledger.h"
@@ -222,9 +222,9 @@ class Trainer::Impl final : public RunControl {
     if (!saves()) return std::nullopt;
     std::optional<Checkpoint> checkpoint;
     if (writes) checkpoint = lock_directory(say);
-    data_ = data_files_of_all();
+    data_ = data_files_of_all(world_, train_);
     if (writes) open_files(checkpoint, say);
-    return checkpoint_for_all(std::move(checkpoint));
+    return checkpoint_of_first(world_, std::move(checkpoint));
   }
 
   using Say = std::function<void(const std::string&)>;
@@ -309,7 +309,13 @@ class Trainer::Impl final : public RunControl {
   void finish() {
     replicas_->buffers().share([this](const at::Tensor& rows) { return world_.gather_rows(rows); });
     if (writer_ != nullptr) writer_->wait();
-    if (world_.size() > 1) gather_accounts();
+    flow_report_ = reports_of_all(world_, lanes_, plans_.train, flow_report_, ledger_);
+    all_told_ = true;
+    {
+      const std::lock_guard lock(mutex_);
+      record_.samples = record_.samples_before;
+      for (int s = 0; s < streams_.size(); ++s) record_.samples += ledger_.used(s);
+    }
     if (store_ != nullptr) write_safetensors(options_.directory + "/weights.safetensors", replicas_->state_dict());
     directory_->close();
   }
@@ -337,7 +343,7 @@ class Trainer::Impl final : public RunControl {
   // A resumed run may have nothing left to do.
   bool is_over() {
     if (record_.resumed_at == 0 || directory_->step.load() != record_.resumed_at) return false;
-    const bool stop = any_process(stop_wanted());
+    const bool stop = any_process(world_, stop_wanted());
     const std::lock_guard lock(mutex_);
     return next(stop) == Next::kFinish;
   }
@@ -353,10 +359,6 @@ class Trainer::Impl final : public RunControl {
   bool saves() const { return !options_.directory.empty(); }
   Plan own_part(const Plan& whole) const {
     return world_.size() == 1 ? whole : cut(whole, lanes_.own(), world_.first());
-  }
-  bool any_process(bool here) {
-    const std::vector<std::string> all = world_.gather(here ? "1" : "");
-    return std::ranges::any_of(all, [](const std::string& text) { return !text.empty(); });
   }
   void tell_failure(Exit exit) {
     if (world_.size() == 1) return;
@@ -378,40 +380,6 @@ class Trainer::Impl final : public RunControl {
     }
   }
 
-  nlohmann::ordered_json data_files_of_all() {
-    nlohmann::ordered_json files = data_files(train_);
-    if (world_.size() == 1) return files;  // as they are: paths need not be UTF-8
-    nlohmann::ordered_json all = nlohmann::ordered_json::object();
-    for (const std::string& text : world_.gather(files.dump())) all.update(nlohmann::ordered_json::parse(text));
-    return all;
-  }
-
-  // The first process reads it for all.
-  std::optional<Checkpoint> checkpoint_for_all(std::optional<Checkpoint> checkpoint) {
-    if (world_.size() == 1) return checkpoint;
-    const std::string bytes = world_.from_first(checkpoint ? pack(*checkpoint) : "");
-    if (world_.first() || bytes.empty()) return checkpoint;
-    return unpack(bytes);
-  }
-
-  // For the report: what the others' streams, nodes and edges have counted.
-  void gather_accounts() {
-    nlohmann::json own = {{"flow", pack(flow_report_)}};
-    for (int s = 0; s < streams_.size(); ++s) own["streams"].push_back(pack(ledger_.account(s)));
-    std::vector<nlohmann::json> all;
-    for (const std::string& text : world_.gather(own.dump())) all.push_back(nlohmann::json::parse(text));
-    std::vector<FlowReport> reports;
-    for (const nlohmann::json& one : all) reports.push_back(unpack_flow_report(one.at("flow")));
-    flow_report_ = merge_reports(plans_.train, reports);
-    all_told_ = true;
-    const std::lock_guard lock(mutex_);
-    record_.samples = record_.samples_before;
-    for (int s = 0; s < streams_.size(); ++s) {
-      ledger_.set(s, unpack_account(all[lanes_.rank_of_stream(s)].at("streams").at(s)));
-      record_.samples += ledger_.used(s);
-    }
-  }
-
   // One evaluation, between two steps: a flow of its own over the evaluation's plan, the weights read in place.
   void evaluate() {
     const std::uint64_t step = directory_->step.load();
@@ -427,7 +395,7 @@ class Trainer::Impl final : public RunControl {
     } catch (const Error& error) {
       throw Error(error.exit(), fmt::format("evaluation after step {}: {}", step, error.what()));
     }
-    if (any_process(board.stop_wanted())) {  // broken off: no result, and no line of a tap
+    if (any_process(world_, board.stop_wanted())) {  // broken off: no result, and no line of a tap
       directory_->cut(before);
       record_.stopped = options_.signal() != 0;
       if (record_.stopped)
@@ -454,24 +422,15 @@ class Trainer::Impl final : public RunControl {
     Checkpoint checkpoint = take_snapshot(parts(), flow, step);
     saved_at_ = step;
     nlohmann::ordered_json& manifest = checkpoint.manifest;
-    const std::vector<std::uint64_t> trained = trained_by_all();
+    std::vector<std::uint64_t> trained = record_.trained_before;
+    for (int s = 0; s < streams_.size(); ++s) trained[s] += ledger_.used(s);
+    trained = by_stream(world_, lanes_, trained);
     if (!world_.first()) return;
     manifest["data"] = data_;
     manifest["lengths"] = directory_->flush();
     manifest.update(record_.saved(trained, training_seconds()));
     const bool scored = record_.evaluated_at == step && !record_.evaluation.is_null();
     writer_->save(std::move(checkpoint), scored ? number_in(record_.evaluation.at("mse")) : std::nullopt);
-  }
-
-  // Samples by stream, of the runs that this one resumes, too.
-  std::vector<std::uint64_t> trained_by_all() {
-    nlohmann::json own;
-    for (int s = 0; s < streams_.size(); ++s) own.push_back(record_.trained_before[s] + ledger_.used(s));
-    std::vector<nlohmann::json> all;
-    for (const std::string& text : world_.gather(own.dump())) all.push_back(nlohmann::json::parse(text));
-    std::vector<std::uint64_t> trained;
-    for (int s = 0; s < streams_.size(); ++s) trained.push_back(all[lanes_.rank_of_stream(s)].at(s));
-    return trained;
   }
 
   void restore(const Checkpoint& checkpoint) {

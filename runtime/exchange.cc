@@ -1,0 +1,59 @@
+#include "runtime/exchange.h"
+
+#include <algorithm>
+
+#include "runtime/data_files.h"
+#include "runtime/packing.h"
+
+namespace lanewise {
+namespace {
+
+std::vector<nlohmann::json> gathered(World& world, const nlohmann::json& own) {
+  std::vector<nlohmann::json> all;
+  for (const std::string& text : world.gather(own.dump())) all.push_back(nlohmann::json::parse(text));
+  return all;
+}
+
+}  // namespace
+
+bool any_process(World& world, bool here) {
+  const std::vector<std::string> all = world.gather(here ? "1" : "");
+  return std::ranges::any_of(all, [](const std::string& text) { return !text.empty(); });
+}
+
+nlohmann::ordered_json data_files_of_all(World& world, const Plan& own) {
+  nlohmann::ordered_json files = data_files(own);
+  if (world.size() == 1) return files;  // as they are: paths need not be UTF-8
+  nlohmann::ordered_json all = nlohmann::ordered_json::object();
+  for (const std::string& text : world.gather(files.dump())) all.update(nlohmann::ordered_json::parse(text));
+  return all;
+}
+
+std::optional<Checkpoint> checkpoint_of_first(World& world, std::optional<Checkpoint> own) {
+  if (world.size() == 1) return own;
+  const std::string bytes = world.from_first(own ? pack(*own) : "");
+  if (world.first() || bytes.empty()) return own;
+  return unpack(bytes);
+}
+
+std::vector<std::uint64_t> by_stream(World& world, const LaneTable& lanes, const std::vector<std::uint64_t>& own) {
+  const std::vector<nlohmann::json> all = gathered(world, own);
+  std::vector<std::uint64_t> numbers;
+  for (std::size_t s = 0; s < own.size(); ++s) numbers.push_back(all[lanes.rank_of_stream(static_cast<int>(s))].at(s));
+  return numbers;
+}
+
+FlowReport reports_of_all(World& world, const LaneTable& lanes, const Plan& whole, const FlowReport& own,
+                          Ledger& ledger) {
+  if (world.size() == 1) return own;
+  nlohmann::json told = {{"flow", pack(own)}, {"streams", nlohmann::json::array()}};
+  for (int s = 0; s < ledger.streams(); ++s) told["streams"].push_back(pack(ledger.account(s)));
+  const std::vector<nlohmann::json> all = gathered(world, told);
+  for (int s = 0; s < ledger.streams(); ++s)
+    ledger.set(s, unpack_account(all[lanes.rank_of_stream(s)].at("streams").at(s)));
+  std::vector<FlowReport> reports;
+  for (const nlohmann::json& one : all) reports.push_back(unpack_flow_report(one.at("flow")));
+  return merge_reports(whole, reports);
+}
+
+}  // namespace lanewise

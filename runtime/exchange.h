@@ -1,0 +1,35 @@
+// What the processes of a training tell each other between two steps. All by all of them together; one alone hears
+// itself.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "graph/flow.h"
+#include "runtime/checkpoint.h"
+#include "runtime/lane_table.h"
+#include "runtime/ledger.h"
+#include "runtime/world.h"
+
+namespace lanewise {
+
+// Whether it is so in any process.
+bool any_process(World& world, bool here);
+
+// As data_files(), of all processes' sources. `own`: this process's part of the plan.
+nlohmann::ordered_json data_files_of_all(World& world, const Plan& own);
+
+// What the first process has read.
+std::optional<Checkpoint> checkpoint_of_first(World& world, std::optional<Checkpoint> own);
+
+// A number of each stream, from the process that reads it.
+std::vector<std::uint64_t> by_stream(World& world, const LaneTable& lanes, const std::vector<std::uint64_t>& own);
+
+// What the nodes and edges of all have counted, as one report of the `whole` plan; `ledger` takes in the accounts of
+// other processes' streams.
+FlowReport reports_of_all(World& world, const LaneTable& lanes, const Plan& whole, const FlowReport& own,
+                          Ledger& ledger);
+
+}  // namespace lanewise
