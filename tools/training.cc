@@ -1,5 +1,6 @@
 #include "tools/training.h"
 
+#include <ATen/Version.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -31,7 +32,7 @@ std::string speaker(const World* world) { return world == nullptr ? "" : fmt::fo
 std::string agreement_difference(const std::string& first, const std::string& other) {
   const auto a = nlohmann::ordered_json::parse(first), b = nlohmann::ordered_json::parse(other);
   std::vector<std::string> lines;
-  for (const char* const word : {"program", "command", "processes"}) {
+  for (const char* const word : {"program", "processor", "command", "processes"}) {
     if (a.at(word) != b.at(word))
       lines.push_back(fmt::format("{}: {} -> {}", word, a.at(word).dump(), b.at(word).dump()));
   }
@@ -73,12 +74,14 @@ std::unique_ptr<World> meet_processes(const Plans& plans, const std::string& com
   const LaneTable lanes(plans.train, StreamTable(plans.train), place->rank, place->size);
   JoinOptions options;
   options.timeout = as_time(timeout_s);
-  options.agreement = nlohmann::ordered_json({{"program", versions()},
-                                              {"command", command},
-                                              {"processes", place->size},
-                                              {"pipeline", plans.train.expanded},
-                                              {"evaluation", plans.evaluate ? plans.evaluate->expanded : nullptr}})
-                          .dump();
+  options.agreement =
+      nlohmann::ordered_json({{"program", versions()},
+                              {"processor", at::get_cpu_capability()},  // whose kernels step the weights
+                              {"command", command},
+                              {"processes", place->size},
+                              {"pipeline", plans.train.expanded},
+                              {"evaluation", plans.evaluate ? plans.evaluate->expanded : nullptr}})
+          .dump();
   options.difference = agreement_difference;
   options.signal = stop_signal;
   for (int r = 0; r < place->size; ++r) options.processes.push_back(lanes.process_text(r));

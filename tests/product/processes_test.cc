@@ -500,6 +500,13 @@ TEST_CASE("processes: those that were not started alike are refused with both va
   check_ended(group.wait(), 8, {});
   CHECK(steps_in(dir.path("sizes")) == 0);
 
+  // A processor with other instructions would step the weights to other bits.
+  Group mixed(2);
+  const Texts alike = run_arguments(file, dir.path("mixed"), {}, kShortly);
+  mixed.start(0, alike);
+  mixed.start(1, alike, {{"ATEN_CPU_CAPABILITY", "default"}});
+  check_ended(mixed.wait(), 8, {"processor: ", "DEFAULT"});
+
   // The same path, but other weights behind it.
   for (const char* const host : {"here", "there"}) {
     fs::create_directory(dir.path(host));
