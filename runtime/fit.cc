@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -18,7 +19,10 @@ class Chain {
     for (const PlanNode* node = &below; !node->inputs.empty();) {
       node = &plan.nodes[plan.edges[node->inputs[0]].from];
       ids_.insert(ids_.begin(), node->id);
-      nodes_.insert(nodes_.begin(), node->type->make({plan, *node, services}));
+      PlanNode& own = plan_nodes_.emplace_back(*node);
+      // One pass, whatever the end of the stream means in the training.
+      if (own.params.contains("on_end")) own.params["on_end"] = nullptr;
+      nodes_.insert(nodes_.begin(), node->type->make({plan, own, services}));
     }
   }
 
@@ -46,6 +50,7 @@ class Chain {
     return output;
   }
 
+  std::deque<PlanNode> plan_nodes_;  // outlive the nodes
   std::vector<std::string> ids_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::uint64_t fired_ = 0;

@@ -274,3 +274,18 @@ TEST_CASE("a run: steps in which no row counts apply nothing and have no loss") 
   CHECK(ran.report["loss"]["last"].is_null());
   CHECK(ran.report["weights_sha256"] == train(t.text(), {"run.steps=1"}).report["weights_sha256"]);
 }
+
+TEST_CASE("a run: the normalisation is fitted in one pass, whatever a source's own end means") {
+  for (const char* const rule : {"first", "mask", "restart", "error"}) {
+    CAPTURE(rule);
+    Topology t;
+    t.streams = 4;
+    t.lanes = 2;
+    t.source = R"("type": "sine", "params": { "period": 7, "samples": 30 })";
+    t.chain = R"( { "id": "norm", "repeat": 4, "type": "normalize", "in": [ { "from": "gen", "take": 1 } ] },)";
+    t.last = "norm";
+    t.run = R"("steps": 10, "seed": 7)";
+    const Ran ran = train(t.text(), {fmt::format("gen1.on_end={}", rule)});
+    CHECK(ran.reason() == "all 10 steps are done");
+  }
+}
