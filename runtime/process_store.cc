@@ -25,7 +25,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kNotice{1000};  // that processes have to say that they are still there
+constexpr milliseconds kNotice{1000};    // that processes have to say that they are still there
+constexpr milliseconds kFarewell{5000};  // that the first waits until all that are alive have read its own failure
 constexpr milliseconds kPoll{20};
 constexpr milliseconds kAbsence{5000};  // that one who cannot come waits for somebody to tell
 constexpr const char* kStoppedEarly = "stopped by a signal before the processes met";
@@ -208,13 +209,19 @@ void ProcessStore::enter(Shared& s, const JoinOptions& options, Clock::time_poin
   const std::string word = fmt::format("{:x}.{:x}", std::random_device()(), Clock::now().time_since_epoch().count());
   s.door->set(key_of("hello", s.rank), bytes_of(word));
   const std::string answer = key_of("welcome", s.rank);
+  Clock::time_point heeded = Clock::now();
   while (true) {
     if (s.door->check({answer})) {
       const std::string text = text_of(s.door->get(answer));
       const std::size_t space = text.find(' ');
       if (text.substr(0, space) == word) return found(std::stoll(text.substr(space + 1)));
     }
-    if (options.signal() != 0) throw Error(Exit::kStopped, kStoppedEarly);
+    // Who is stopped tells the others, if it finds them in a moment.
+    if (options.signal() == 0) {
+      heeded = Clock::now();
+    } else if (Clock::now() - heeded > kNotice) {
+      throw Error(Exit::kStopped, kStoppedEarly);
+    }
     if (Clock::now() - started > options.timeout) {
       throw Error(Exit::kPeer, fmt::format("{} did not come within {} s, or has begun without this process", s.names[0],
                                            seconds(options.timeout)));
@@ -310,23 +317,23 @@ void ProcessStore::tell(const Shared& s, Exit exit, const std::string& reason) {
 void ProcessStore::tell_failure(Exit exit, const std::string& reason, const std::function<void()>& hang_up) {
   const bool told = std::exchange(failed_, true);
   if (!told) {
-    in_short_time([exit, reason](Shared& s) {
+    in_time(kNotice, [exit, reason](Shared& s) {
       tell(s, exit, reason);
       return true;
     });
   }
   hang_up();
   if (!told) {
-    in_short_time([](Shared& s) {
-      take_leave(s, kNotice);
+    in_time(kFarewell + kNotice, [](Shared& s) {
+      take_leave(s, kFarewell);
       return true;
     });
   }
 }
 
-std::optional<bool> ProcessStore::in_short_time(std::function<bool(Shared&)> act) {
+std::optional<bool> ProcessStore::in_time(milliseconds most, std::function<bool(Shared&)> act) {
   try {
-    return bounded<bool>(kNotice + 2 * kPoll, [s = shared_, act = std::move(act)] { return act(*s); });
+    return bounded<bool>(most + 2 * kPoll, [s = shared_, act = std::move(act)] { return act(*s); });
   } catch (const std::exception&) {
     return std::nullopt;
   }
@@ -341,7 +348,7 @@ bool ProcessStore::break_off(bool here) {
   }
   if (!broken_off_ && !mute_ && (here || Clock::now() - asked_ > kAsk)) {
     asked_ = Clock::now();
-    const std::optional<bool> answer = in_short_time([here](Shared& s) {
+    const std::optional<bool> answer = in_time(kNotice, [here](Shared& s) {
       if (here) s.store->set("break", bytes_of(""));
       return here || s.store->check({"break"});
     });
@@ -378,7 +385,7 @@ Error ProcessStore::what_happened(const std::string& when, const std::string& sa
   } catch (const std::exception&) {
   }
   if (!found) return store_is_gone(when);
-  in_short_time([](Shared& s) {
+  in_time(kNotice, [](Shared& s) {
     take_leave(s, kNotice / 2);
     return true;
   });

@@ -89,8 +89,8 @@ class ProcessStore {
   static Error find_out(const Shared& shared, const std::string& when, const std::string& said,
                         std::vector<int> missing, std::chrono::steady_clock::time_point until);
 
-  // What `act` says; nullopt where the store does not answer within a second.
-  std::optional<bool> in_short_time(std::function<bool(Shared&)> act);
+  // What `act` says; nullopt where the store does not answer in this time.
+  std::optional<bool> in_time(std::chrono::milliseconds most, std::function<bool(Shared&)> act);
   Error store_is_gone(const std::string& when);
 
   std::shared_ptr<Shared> shared_;
