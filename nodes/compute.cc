@@ -105,12 +105,13 @@ class Compute final : public Node {
     const bool masked = std::ranges::any_of(batch.rows, [](const Tag& t) { return t.weight == 0; });
     if (masked) mask_rows(batch.rows, x, y);
     losses_.assign(batch.rows.size(), 0.0);
+    targets_ = tensor_values(y);
     kernel_ = recurrent_.size() == 0 && loss_.row
                   ? replicas_.model(lane_).kernel(static_cast<std::int64_t>(batch.rows.size()))
                   : nullptr;
     if (kernel_ != nullptr) {
       prediction_ = kernel_->forward(x, {dropout_, batch.rows, !evaluating_});
-      return compare_rows(batch.rows, y);
+      return compare_rows(batch.rows);
     }
     prediction_ = carries_ && recurrent_.size() > 0 ? run_on(x, batch.rows) : run_afresh(x, batch.rows);
     // Rows that do not count are left out: 0 · r would be NaN where r is not finite.
@@ -132,17 +133,22 @@ class Compute final : public Node {
   }
 
   // The losses of the kernel's prediction, and w · ∂r/∂prediction; both are 0 where the weight is.
-  void compare_rows(std::span<const Tag> rows, const at::Tensor& y) {
-    const std::vector<double> predictions = tensor_values(prediction_), targets = tensor_values(y);
-    const std::size_t width = predictions.size() / rows.size(), target_width = targets.size() / rows.size();
+  void compare_rows(std::span<const Tag> rows) {
+    const std::vector<double> predictions = tensor_values(prediction_);
+    const std::size_t width = predictions.size() / rows.size();
     slopes_.assign(predictions.size(), 0.0);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       if (rows[i].weight == 0) continue;
       const std::span slopes(&slopes_[i * width], width);
-      losses_[i] = loss_.row(std::span(predictions).subspan(i * width, width),
-                             std::span(targets).subspan(i * target_width, target_width), params_.delta, slopes);
+      losses_[i] = loss_.row(std::span(predictions).subspan(i * width, width), target(i), params_.delta, slopes);
       for (double& slope : slopes) slope *= rows[i].weight;
     }
+  }
+
+  // The elements of a row's y, 0 where the row does not count.
+  std::span<const double> target(std::size_t row) const {
+    const std::size_t width = targets_.size() / losses_.size();
+    return std::span(targets_).subspan(row * width, width);
   }
 
   // Every sample from zeros: the time steps of the batch are rows like any others.
@@ -224,19 +230,14 @@ class Compute final : public Node {
     }
     flag(Flag::kNonFinite, !finite || !all_finite(bucket, layout.parameters));
     flag(Flag::kEnded, std::ranges::all_of(batch.rows, [](const Tag& t) { return t.ended; }));
-    if (means_ != nullptr) count_targets(batch);
+    if (means_ == nullptr) return;
+    for (std::size_t i = 0; i < batch.rows.size(); ++i)
+      means_->add(batch.rows[i].stream, target(i), batch.rows[i].weight);
   }
 
   void predict(Firing& firing, std::shared_ptr<const Batch> batch) {
     firing.emit(kPrediction, Packet::of(Prediction{lane_, firing.index(), weights_.step, prediction_.detach(),
                                                    std::move(batch), losses_}));
-  }
-
-  void count_targets(const Batch& batch) {
-    const std::vector<double> targets = tensor_values(batch.y);
-    const std::size_t width = targets.size() / batch.rows.size();
-    for (std::size_t i = 0; i < batch.rows.size(); ++i)
-      means_->add(batch.rows[i].stream, std::span(targets).subspan(i * width, width), batch.rows[i].weight);
   }
 
   // The tail's elements are written by plain stores: they are no part of any autograd graph.
@@ -261,12 +262,12 @@ class Compute final : public Node {
   const Dropout* const dropout_;  // null: evaluating
   const bool carries_;
   const bool evaluating_, predicts_;
-  int lane_ = 0;                        // of all processes' lanes
-  Weights weights_;                     // the newest token
-  at::Tensor prediction_, row_losses_;  // of the firing in progress; row_losses_ of the rows that count
-  std::vector<double> losses_;
-  Kernel* kernel_ = nullptr;    // of the firing in progress; null: autograd
-  std::vector<double> slopes_;  // w · ∂r/∂prediction, for the kernel
+  int lane_ = 0;                          // of all processes' lanes
+  Weights weights_;                       // the newest token
+  at::Tensor prediction_, row_losses_;    // of the firing in progress; row_losses_ of the rows that count
+  std::vector<double> losses_, targets_;  // a value a row; a row's elements, row by row
+  Kernel* kernel_ = nullptr;              // of the firing in progress; null: autograd
+  std::vector<double> slopes_;            // w · ∂r/∂prediction, for the kernel
 };
 
 // Batch statistics over a lane's few rows are noise: who wants them says so.

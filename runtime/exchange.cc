@@ -6,15 +6,12 @@
 #include "runtime/packing.h"
 
 namespace lanewise {
-namespace {
 
-std::vector<nlohmann::json> gathered(World& world, const nlohmann::json& own) {
+std::vector<nlohmann::json> gather_json(World& world, const nlohmann::json& own) {
   std::vector<nlohmann::json> all;
   for (const std::string& text : world.gather(own.dump())) all.push_back(nlohmann::json::parse(text));
   return all;
 }
-
-}  // namespace
 
 bool any_process(World& world, bool here) {
   const std::vector<std::string> all = world.gather(here ? "1" : "");
@@ -37,7 +34,7 @@ std::optional<Checkpoint> checkpoint_of_first(World& world, std::optional<Checkp
 }
 
 std::vector<std::uint64_t> by_stream(World& world, const LaneTable& lanes, const std::vector<std::uint64_t>& own) {
-  const std::vector<nlohmann::json> all = gathered(world, own);
+  const std::vector<nlohmann::json> all = gather_json(world, own);
   std::vector<std::uint64_t> numbers;
   for (std::size_t s = 0; s < own.size(); ++s) numbers.push_back(all[lanes.rank_of_stream(static_cast<int>(s))].at(s));
   return numbers;
@@ -48,7 +45,7 @@ FlowReport reports_of_all(World& world, const LaneTable& lanes, const Plan& whol
   if (world.size() == 1) return own;
   nlohmann::json told = {{"flow", pack(own)}, {"streams", nlohmann::json::array()}};
   for (int s = 0; s < ledger.streams(); ++s) told["streams"].push_back(pack(ledger.account(s)));
-  const std::vector<nlohmann::json> all = gathered(world, told);
+  const std::vector<nlohmann::json> all = gather_json(world, told);
   for (int s = 0; s < ledger.streams(); ++s)
     ledger.set(s, unpack_account(all[lanes.rank_of_stream(s)].at("streams").at(s)));
   std::vector<FlowReport> reports;

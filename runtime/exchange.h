@@ -15,6 +15,9 @@
 
 namespace lanewise {
 
+// What each process gives, by rank.
+std::vector<nlohmann::json> gather_json(World& world, const nlohmann::json& own);
+
 // Whether it is so in any process.
 bool any_process(World& world, bool here);
 

@@ -35,7 +35,4 @@ struct MlpSettings {
 // `leaves`: float32 or float64, on the host; when backward() is called they have dense gradients.
 std::unique_ptr<Kernel> make_mlp_kernel(MlpSettings settings, const std::vector<at::Tensor>& leaves);
 
-// Which one computes ("kernel" of a model): auto, library or native. `work`: rows times parameters.
-bool takes_native(const std::string& asked, std::int64_t work);
-
 }  // namespace lanewise

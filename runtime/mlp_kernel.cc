@@ -89,9 +89,7 @@ class MlpKernel final : public Kernel {
   at::Tensor forward(const at::Tensor& x, const Pass& pass) override {
     rows_ = x.size(0) * x.size(1);
     x_ = x.contiguous();
-    std::vector<std::int64_t> shape = {x.size(0), x.size(1)};
-    shape.insert(shape.end(), settings_.output.begin(), settings_.output.end());
-    at::Tensor prediction = at::empty(shape, x.options());
+    at::Tensor prediction = at::empty(prediction_shape(x, settings_.output), x.options());
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       Layer& layer = layers_[i];
       const bool last = i + 1 == layers_.size();
@@ -157,11 +155,6 @@ class MlpKernel final : public Kernel {
 std::unique_ptr<Kernel> make_mlp_kernel(MlpSettings settings, const std::vector<at::Tensor>& leaves) {
   if (leaves[0].scalar_type() == at::kDouble) return std::make_unique<MlpKernel<double>>(std::move(settings), leaves);
   return std::make_unique<MlpKernel<float>>(std::move(settings), leaves);
-}
-
-bool takes_native(const std::string& asked, std::int64_t work) {
-  constexpr std::int64_t kMostWork = 1 << 20;  // above, the library's products are faster; measured with 64 to 256 wide
-  return asked == "native" || (asked == "auto" && work <= kMostWork);
 }
 
 }  // namespace lanewise

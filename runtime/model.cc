@@ -28,12 +28,23 @@ void Model::bind(std::vector<at::Tensor> leaves, std::vector<at::Tensor> buffers
 
 namespace {
 
+bool takes_native(const std::string& asked, std::int64_t work) {
+  constexpr std::int64_t kMostWork = 1 << 20;  // above, the library's products are faster; measured with 64 to 256 wide
+  return asked == "native" || (asked == "auto" && work <= kMostWork);
+}
+
 std::vector<ModelType>& table() {
   static std::vector<ModelType> types = {linear_model(), mlp_model(), gru_model(), lstm_model()};
   return types;
 }
 
 }  // namespace
+
+Kernel* Model::mlp_kernel(const std::string& asked, std::int64_t rows, const MlpSettings& settings) {
+  if (!leaves_[0].is_cpu() || !takes_native(asked, rows * parameter_count())) return nullptr;
+  if (kernel_ == nullptr) kernel_ = make_mlp_kernel(settings, leaves_);
+  return kernel_.get();
+}
 
 const std::vector<ModelType>& model_types() { return table(); }
 
@@ -77,6 +88,12 @@ void add_kernel(Fields& f, std::string* kernel) {
   f.add("kernel", kernel,
         "what computes it: LibTorch with autograd, or our own loops, which small batches gain by; auto: the faster one")
       .one_of({"auto", "library", "native"});
+}
+
+Shape prediction_shape(const at::Tensor& x, const Shape& output) {
+  Shape shape = {x.size(0), x.size(1)};
+  shape.insert(shape.end(), output.begin(), output.end());
+  return shape;
 }
 
 Shape output_shape(const nlohmann::json& params, const Shape& fallback) {

@@ -71,6 +71,9 @@ class Model {
   virtual Kernel* kernel(std::int64_t) { return nullptr; }
 
  protected:
+  // For kernel(), of a model that is an mlp of these settings and whose parameter "kernel" is `asked`.
+  Kernel* mlp_kernel(const std::string& asked, std::int64_t rows, const MlpSettings& settings);
+
   std::vector<ParameterSpec> parameters_;
   std::vector<BufferSpec> buffer_specs_;
   std::vector<at::Tensor> leaves_, buffers_;
@@ -118,6 +121,9 @@ ModelType make_model_type(const std::string& name, const std::string& help) {
             return std::make_unique<M>(read_checked<typename M::Params>(params), input, output);
           }};
 }
+
+// [k, n, …output] for x [k, n, …sample].
+Shape prediction_shape(const at::Tensor& x, const Shape& output);
 
 // The output shape that `params` ask for by "outputs", or `fallback` when absent.
 Shape output_shape(const nlohmann::json& params, const Shape& fallback);

@@ -28,16 +28,11 @@ class Linear final : public Model {
   }
 
   at::Tensor forward(const at::Tensor& x, at::Tensor&, const Pass&) const override {
-    Shape shape = {x.size(0), x.size(1)};
-    shape.insert(shape.end(), settings_.output.begin(), settings_.output.end());
+    const Shape shape = prediction_shape(x, settings_.output);
     return at::linear(x.reshape({shape[0] * shape[1], -1}), leaves_[0], leaves_[1]).view(shape);
   }
 
-  Kernel* kernel(std::int64_t rows) override {
-    if (!leaves_[0].is_cpu() || !takes_native(wanted_, rows * parameter_count())) return nullptr;
-    if (kernel_ == nullptr) kernel_ = make_mlp_kernel(settings_, leaves_);
-    return kernel_.get();
-  }
+  Kernel* kernel(std::int64_t rows) override { return mlp_kernel(wanted_, rows, settings_); }
 
  private:
   const MlpSettings settings_;  // of no hidden layer

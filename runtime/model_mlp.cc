@@ -112,8 +112,7 @@ class Mlp final : public Model {
   }
 
   at::Tensor forward(const at::Tensor& x, at::Tensor&, const Pass& pass) const override {
-    Shape shape = {x.size(0), x.size(1)};
-    shape.insert(shape.end(), settings_.output.begin(), settings_.output.end());
+    const Shape shape = prediction_shape(x, settings_.output);
     at::Tensor h = x.reshape({shape[0] * shape[1], -1});
     const std::size_t stride = norm_ == "none" ? 2 : 4;  // parameters of a hidden layer
     std::size_t i = 0;
@@ -127,9 +126,7 @@ class Mlp final : public Model {
   }
 
   Kernel* kernel(std::int64_t rows) override {
-    if (norm_ != "none" || !leaves_[0].is_cpu() || !takes_native(wanted_, rows * parameter_count())) return nullptr;
-    if (kernel_ == nullptr) kernel_ = make_mlp_kernel(settings_, leaves_);
-    return kernel_.get();
+    return norm_ == "none" ? mlp_kernel(wanted_, rows, settings_) : nullptr;
   }
 
  private:

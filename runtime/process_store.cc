@@ -49,7 +49,7 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const std::string& address, const c10d
       return c10::make_intrusive<c10d::TCPStore>(address, options);
     });
     if (opened) return *opened;
-  } catch (const std::exception& error) {
+  } catch (const std::exception&) {
     if (options.isServer) throw;
     if (Clock::now() - started >= options.timeout) throw std::runtime_error(kNobody);
   }

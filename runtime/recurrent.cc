@@ -64,10 +64,8 @@ at::Tensor Recurrent::forward(const at::Tensor& x, at::Tensor& state, const Pass
     sequence = layer(sequence, std::span(leaves_).subspan(4 * l).first<4>(), states[l]);
   }
   state = layers_ == 1 ? states[0] : at::cat(states, 1);
-  Shape shape = {k, n};
-  shape.insert(shape.end(), output_.begin(), output_.end());
   const at::Tensor last = sequence.view({k, times, n, hidden_}).select(1, times - 1).reshape({k * n, hidden_});
-  return at::linear(last, leaves_[4 * layers_], leaves_[4 * layers_ + 1]).view(shape);
+  return at::linear(last, leaves_[4 * layers_], leaves_[4 * layers_ + 1]).view(prediction_shape(x, output_));
 }
 
 std::array<at::Tensor, 4> leaf_gradients(const at::Tensor& d_x, const at::Tensor& d_h, const at::Tensor& x,

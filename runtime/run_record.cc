@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "runtime/exchange.h"
+
 namespace lanewise {
 namespace {
 
@@ -28,8 +30,7 @@ void RunRecord::skip(const std::string& what) {
 
 void RunRecord::settle(World& world) {
   const nlohmann::json own = {{"reason", reason}, {"ended_by", ended_by}, {"stopped", stopped}};
-  std::vector<nlohmann::json> all;
-  for (const std::string& text : world.gather(own.dump())) all.push_back(nlohmann::json::parse(text));
+  const std::vector<nlohmann::json> all = gather_json(world, own);
   auto told = std::ranges::find_if(all, [](const nlohmann::json& one) { return one.at("stopped").get<bool>(); });
   if (told == all.end())
     told = std::ranges::find_if(all, [](const nlohmann::json& one) { return one.at("reason") != ""; });

@@ -85,7 +85,7 @@ class Trainer::Impl final : public RunControl {
     progress_.reset();
     if (!together) tell_failure(exit);
     exit = leave_report(exit);
-    if (together && world_.size() > 1) exit = leave_together(exit);
+    if (together) exit = leave_together(exit);
     return report_;
   }
 
@@ -361,7 +361,6 @@ class Trainer::Impl final : public RunControl {
     return world_.size() == 1 ? whole : cut(whole, lanes_.own(), world_.first());
   }
   void tell_failure(Exit exit) {
-    if (world_.size() == 1) return;
     world_.tell_failure(exit, fmt::format("{}: {}", lanes_.process_text(world_.rank()), record_.reason));
   }
 

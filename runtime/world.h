@@ -2,8 +2,8 @@
 // it of several, on torchrun's terms.
 //
 // What several processes do together, each does in the same order: in the reduction, in the optimizer, and between two
-// steps. When a process fails or is
-// gone, whatever the others do together next throws, in all of them with the same exit code and reason.
+// steps. When a process fails or is gone, whatever the others do together next throws, in all of them with the same
+// exit code and reason.
 #pragma once
 
 #include <ATen/core/Tensor.h>

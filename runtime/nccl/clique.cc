@@ -12,7 +12,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kEvents = 64;
 constexpr std::chrono::milliseconds kFarewell{2000};
 constexpr auto kSpin = std::chrono::microseconds(200);  // then polls rest in between
 constexpr auto kRest = std::chrono::microseconds(50);
@@ -33,22 +32,13 @@ NcclClique::NcclClique(const NcclLibrary& nccl, DeviceStreams& streams, NcclPlac
   if (place_.unique_id.size() != sizeof id) throw Error(Exit::kInternal, "that is no id of NCCL");
   std::memcpy(&id, place_.unique_id.data(), sizeof id);
   communicators_.resize(static_cast<std::size_t>(place_.count), nullptr);
-  check(nccl_.group_start(), doing);
-  ncclResult_t first = ncclSuccess;
-  for (int i = 0; i < place_.count; ++i) {
+  last_.resize(communicators_.size());
+  in_group(doing, {"connects"}, {"is connected"}, [&](int i) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     streams_.use(i);
-    note(i, "connects", 0);
-    const ncclResult_t result =
-        nccl_.comm_init_rank_config(&communicators_[i], place_.all, id, place_.first + i, &config);
-    if (first == ncclSuccess || first == ncclInProgress) first = result;
-  }
-  const ncclResult_t end = nccl_.group_end();
-  check(first, doing);
-  check(end, doing);
-  wait(Until::kReady, doing);
-  for (int i = 0; i < place_.count; ++i) note(i, "is connected", 0);
+    return nccl_.comm_init_rank_config(&communicators_[i], place_.all, id, place_.first + i, &config);
+  });
 }
 
 NcclClique::~NcclClique() {
@@ -78,26 +68,31 @@ void NcclClique::all_reduce(const std::vector<void*>& buffers, std::size_t count
                             std::uint64_t round) {
   const std::string doing = fmt::format("in round {}", round);
   if (communicators_.empty()) fail(doing, "the ranks have parted");
+  // Ready is launched: before that, a stream looks as if it had nothing to do.
+  in_group(doing, {"enqueued", round}, {"launched", round}, [&](int i) {
+    return nccl_.all_reduce(buffers[i], buffers[i], count, type, ncclSum, communicators_[i], streams_.stream(i));
+  });
+  wait(Until::kDone, doing, {"reduced", round});
+}
+
+void NcclClique::in_group(const std::string& doing, Event called, Event ready,
+                          const std::function<ncclResult_t(int rank)>& call) {
   check(nccl_.group_start(), doing);
   ncclResult_t first = ncclSuccess;
   for (int i = 0; i < place_.count; ++i) {
-    note(i, "enqueued", round);
-    const ncclResult_t result =
-        nccl_.all_reduce(buffers[i], buffers[i], count, type, ncclSum, communicators_[i], streams_.stream(i));
+    last_[i] = called;
+    const ncclResult_t result = call(i);
     if (first == ncclSuccess || first == ncclInProgress) first = result;
   }
   const ncclResult_t end = nccl_.group_end();  // also after a failure: the thread's group is closed by it
   check(first, doing);
   check(end, doing);
-  wait(Until::kReady, doing);  // launched: before that, a stream looks as if it had nothing to do
-  for (int i = 0; i < place_.count; ++i) note(i, "launched", round);
-  wait(Until::kDone, doing);
-  for (int i = 0; i < place_.count; ++i) note(i, "reduced", round);
+  wait(Until::kReady, doing, ready);
 }
 
 // Until every communicator is ready for the next call, or has done what is in its stream. All are looked at again and
 // again: an error of one is told to that one alone, and the others wait.
-void NcclClique::wait(Until until, const std::string& doing) {
+void NcclClique::wait(Until until, const std::string& doing, Event reached) {
   const Clock::time_point begun = Clock::now();
   while (true) {
     int waiting = -1;
@@ -108,6 +103,7 @@ void NcclClique::wait(Until until, const std::string& doing) {
       if (result != ncclSuccess && result != ncclInProgress)
         fail(doing, fmt::format("{}: {}", place_.names[i], nccl_.get_error_string(result)));
       const bool over = result == ncclSuccess && (until == Until::kReady || streams_.done(i));
+      if (over) last_[i] = reached;
       if (!over && waiting < 0) waiting = i;
     }
     if (waiting < 0) return;
@@ -142,18 +138,10 @@ void NcclClique::abort() {
   communicators_.clear();
 }
 
-void NcclClique::note(int rank, const char* what, std::uint64_t round) {
-  if (events_.size() == kEvents) events_.pop_front();
-  events_.push_back({rank, what, round});
-}
-
 std::string NcclClique::recorded() const {
   std::string text;
-  for (int i = 0; i < place_.count; ++i) {
-    const auto last = std::ranges::find(events_.rbegin(), events_.rend(), i, &Event::rank);
-    if (last == events_.rend()) continue;
-    text += fmt::format("  {}: {}, round {}\n", place_.names[i], last->what, last->round);
-  }
+  for (int i = 0; i < place_.count; ++i)
+    text += fmt::format("  {}: {}, round {}\n", place_.names[i], last_[i].what, last_[i].round);
   return text;
 }
 

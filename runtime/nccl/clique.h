@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <string>
 #include <vector>
@@ -51,20 +50,20 @@ class NcclClique {
   // when it has. Throws Error(kPeer), with everything aborted; the clique is then of no more use.
   void all_reduce(const std::vector<void*>& buffers, std::size_t count, ncclDataType_t type, std::uint64_t round);
 
-  // A line for each of the last events, oldest first.
-  std::string recorded() const;
-
  private:
   struct Event {
-    int rank;
-    const char* what;
-    std::uint64_t round;
+    const char* what = "";
+    std::uint64_t round = 0;
   };
   enum class Until { kReady, kDone };
 
-  void note(int rank, const char* what, std::uint64_t round);
+  // What each rank did last, a line each.
+  std::string recorded() const;
+  // Calls for every rank in one group, and returns when all are ready for the next call. What is then recorded of each:
+  // that it was `called`, that it is `ready`.
+  void in_group(const std::string& doing, Event called, Event ready, const std::function<ncclResult_t(int rank)>& call);
   void check(ncclResult_t result, const std::string& doing);
-  void wait(Until until, const std::string& doing);
+  void wait(Until until, const std::string& doing, Event reached);
   [[noreturn]] void fail(const std::string& doing, const std::string& why);
   void abort();
 
@@ -72,7 +71,7 @@ class NcclClique {
   DeviceStreams& streams_;
   const NcclPlace place_;
   std::vector<ncclComm_t> communicators_;  // empty: aborted
-  std::deque<Event> events_;
+  std::vector<Event> last_;                // of each rank
 };
 
 }  // namespace lanewise

@@ -7,6 +7,7 @@
 #include "runtime/dense_loops.h"
 #include "runtime/dropout.h"
 #include "runtime/loss.h"
+#include "runtime/tensors.h"
 #include "tests/check.h"
 #include "tests/runtime/errors.h"
 #include "tests/runtime/models.h"
@@ -18,17 +19,9 @@ using nlohmann::json;
 namespace {
 
 // With zero gradients, which a kernel adds to.
-std::map<std::string, at::Tensor> bind_with_gradients(Model& model, at::ScalarType dtype, int seed = 1) {
-  std::map<std::string, at::Tensor> leaves;
-  std::vector<at::Tensor> all;
-  at::manual_seed(seed);
-  for (const ParameterSpec& spec : model.parameters()) {
-    at::Tensor leaf = at::randn(spec.shape, at::kDouble).mul(0.5).to(dtype).requires_grad_();
-    leaf.mutable_grad() = at::zeros_like(leaf);
-    leaves[spec.name] = leaf;
-    all.push_back(leaf);
-  }
-  model.bind(all);
+std::map<std::string, at::Tensor> bind_with_gradients(Model& model, at::ScalarType dtype) {
+  std::map<std::string, at::Tensor> leaves = bind_some(model, /*seed=*/1, {}, dtype);
+  for (auto& [name, leaf] : leaves) leaf.mutable_grad() = at::zeros_like(leaf);
   return leaves;
 }
 
@@ -39,11 +32,6 @@ std::map<std::string, at::Tensor> copies_of_gradients(const std::map<std::string
     leaf.grad().zero_();
   }
   return copies;
-}
-
-std::vector<double> doubles(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.detach().to(at::kDouble).contiguous();
-  return {flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel()};
 }
 
 struct Case {
@@ -95,7 +83,7 @@ TEST_CASE("kernel: predictions and gradients are those of the library and autogr
           const at::Tensor prediction = kernel->forward(x, pass);
           REQUIRE(prediction.sizes() == expected.sizes());
           CHECK(distance(prediction, expected.detach()) <= tolerance);
-          kernel->backward(doubles(slopes));
+          kernel->backward(tensor_values(slopes));
           for (const auto& [name, gradient] : copies_of_gradients(leaves)) {
             CAPTURE(name);
             CHECK(distance(gradient, right.at(name)) <= tolerance);
@@ -160,9 +148,9 @@ TEST_CASE("loss: a row's loss and slopes without autograd are those with it") {
       const at::Tensor expected = loss.rows(prediction, target, 0.7);
       expected.sum().backward();
       std::vector<double> slopes(5);
-      const double r = loss.row(doubles(prediction), doubles(target), 0.7, slopes);
+      const double r = loss.row(tensor_values(prediction), tensor_values(target), 0.7, slopes);
       CHECK(r == doctest::Approx(expected.item<double>()).epsilon(1e-12));
-      const std::vector<double> right = doubles(prediction.grad());
+      const std::vector<double> right = tensor_values(prediction.grad());
       for (int i = 0; i < 5; ++i) CHECK(std::abs(slopes[i] - right[i]) <= 1e-12 * std::max(1.0, size));
     }
   }

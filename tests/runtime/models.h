@@ -18,13 +18,14 @@ inline std::unique_ptr<Model> make(const std::string& type, const nlohmann::json
   return model_type(type).make(params, input, output);
 }
 
-// Leaves in double with arbitrary values, bound to the model with the buffers; by name.
-inline std::map<std::string, at::Tensor> bind_some(Model& model, int seed = 1, std::vector<at::Tensor> buffers = {}) {
+// Leaves with arbitrary values, bound to the model with the buffers; by name.
+inline std::map<std::string, at::Tensor> bind_some(Model& model, int seed = 1, std::vector<at::Tensor> buffers = {},
+                                                   at::ScalarType dtype = at::kDouble) {
   at::manual_seed(seed);
   std::map<std::string, at::Tensor> named;
   std::vector<at::Tensor> leaves;
   for (const ParameterSpec& spec : model.parameters()) {
-    leaves.push_back(at::randn(spec.shape, at::kDouble).mul_(0.5).requires_grad_());
+    leaves.push_back(at::randn(spec.shape, at::kDouble).mul_(0.5).to(dtype).requires_grad_());
     named[spec.name] = leaves.back();
   }
   model.bind(leaves, std::move(buffers));

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "runtime/tensors.h"
 #include "tests/check.h"
 #include "tests/fake_nccl/fake_nccl.h"
 #include "tests/runtime/buckets.h"
@@ -80,10 +81,7 @@ NcclOptions options(const std::string& reduction, milliseconds timeout = millise
   return {.library = library_path(), .reduction = reduction, .timeout = timeout};
 }
 
-std::string bits_of(Replicas& r, int domain) {
-  const at::Tensor reduced = r.reduced(domain).contiguous();
-  return {static_cast<const char*>(reduced.const_data_ptr()), reduced.nbytes()};
-}
+std::string bits_of(Replicas& r, int domain) { return std::string(raw_bytes(r.reduced(domain).contiguous())); }
 
 // Of eight ranks in one process, after reducing `rounds` rounds; "" when all goes well.
 std::string failure_of(Fake& fake, int rounds, milliseconds timeout) {
