@@ -25,6 +25,7 @@ namespace lanewise {
 namespace {
 
 constexpr int kWeights = 0, kStep = 1;  // output ports
+constexpr int kMostSkips = 100;         // in a row: what comes will not be any better
 
 class Optimizer final : public Node {
  public:
@@ -65,7 +66,14 @@ class Optimizer final : public Node {
       next = apply(firing, reduced, norm);
     } else if (plan_.run.non_finite == "skip") {
       roll_back();
-      next = control_.skipped(blame(reduced) + "\n  the step was skipped", rows_, stop_);
+      const std::string what = blame(reduced);
+      if (++skips_ == kMostSkips) {
+        throw Error(
+            Exit::kNonFinite,
+            fmt::format("{}\n  {} steps in a row were skipped; look at these samples, or lower the optimizer's lr",
+                        what, kMostSkips));
+      }
+      next = control_.skipped(what + "\n  the step was skipped", rows_, stop_);
     } else {
       throw Error(Exit::kNonFinite,
                   blame(reduced) +
@@ -80,10 +88,11 @@ class Optimizer final : public Node {
   }
 
   // Saved between two steps.
-  nlohmann::json state() const override { return {{"step", step_}, {"round", round_}}; }
+  nlohmann::json state() const override { return {{"step", step_}, {"round", round_}, {"skips", skips_}}; }
   void restore(const nlohmann::json& state) override {
     step_ = state.at("step");
     round_ = state.at("round");
+    skips_ = state.at("skips");
   }
 
  private:
@@ -99,6 +108,7 @@ class Optimizer final : public Node {
     recurrent_.commit();
     replicas_.buffers().commit([this](const at::Tensor& rows) { return world_.gather_rows(rows); });
     ++step_;
+    skips_ = 0;
     if (plan_.run.verify_every > 0 && step_ % static_cast<std::uint64_t>(plan_.run.verify_every) == 0)
       communicator_.verify(replicas_);
     record->step = step_;
@@ -144,6 +154,7 @@ class Optimizer final : public Node {
   RecurrentState& recurrent_;
   RunControl& control_;
   std::uint64_t step_ = 0, round_ = 0;  // applied; taken, of the whole training
+  int skips_ = 0;                       // since the last step that was applied
   std::vector<Tag> rows_;               // of this step's rounds so far
   bool stop_ = false;                   // a round of this step asked for it
 };

@@ -22,8 +22,9 @@ int number(const char* name, int least, int most) {
               text.empty() ? fmt::format("WORLD_SIZE is set, but not {}; start the processes with torchrun, or as the "
                                          "README says, or unset WORLD_SIZE",
                                          name)
-                           : fmt::format("the environment variable {} is \"{}\", and has to be a number from {} to {}",
-                                         name, text, least, most));
+                           : fmt::format("the environment variable {} is \"{}\", and has to be {}", name, text,
+                                         least == most ? fmt::format("{}, by WORLD_SIZE", least)
+                                                       : fmt::format("a number from {} to {}", least, most)));
 }
 
 }  // namespace
@@ -35,7 +36,10 @@ std::optional<ProcessPlace> process_place() {
   constexpr int kMostProcesses = 1 << 16, kMostPort = 65535;
   ProcessPlace place;
   place.size = number("WORLD_SIZE", 1, kMostProcesses);
-  if (place.size == 1) return std::nullopt;
+  if (place.size == 1) {
+    if (!variable("RANK").empty()) number("RANK", 0, 0);
+    return std::nullopt;
+  }
   place.rank = number("RANK", 0, place.size - 1);
   place.port = number("MASTER_PORT", 1, kMostPort);
   place.address = variable("MASTER_ADDR");

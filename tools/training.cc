@@ -32,7 +32,7 @@ std::string speaker(const World* world) { return world == nullptr ? "" : fmt::fo
 std::string agreement_difference(const std::string& first, const std::string& other) {
   const auto a = nlohmann::ordered_json::parse(first), b = nlohmann::ordered_json::parse(other);
   std::vector<std::string> lines;
-  for (const char* const word : {"program", "processor", "command", "processes"}) {
+  for (const char* const word : {"program", "processor", "command", "processes", "one_host"}) {
     if (a.at(word) != b.at(word))
       lines.push_back(fmt::format("{}: {} -> {}", word, a.at(word).dump(), b.at(word).dump()));
   }
@@ -79,6 +79,7 @@ std::unique_ptr<World> meet_processes(const Plans& plans, const std::string& com
                               {"processor", at::get_cpu_capability()},  // whose kernels step the weights
                               {"command", command},
                               {"processes", place->size},
+                              {"one_host", place->one_host},  // LOCAL_WORLD_SIZE is WORLD_SIZE
                               {"pipeline", plans.train.expanded},
                               {"evaluation", plans.evaluate ? plans.evaluate->expanded : nullptr}})
           .dump();
@@ -140,7 +141,7 @@ int train_and_tell(Plans plans, RunOptions options, bool json) {
   const nlohmann::ordered_json report = trainer.run();
 
   const int code = report.at("exit");
-  if (code != 0) write_error(speaker(world) + "error: " + report.at("reason").get<std::string>() + "\n");
+  if (code != 0) write_error("error: " + speaker(world) + report.at("reason").get<std::string>() + "\n");
   if (world != nullptr && !world->first()) return code;
   if (json) {
     Output().write(to_text(report) + "\n");

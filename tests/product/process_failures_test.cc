@@ -187,6 +187,13 @@ TEST_CASE("processes: those that were not started alike are refused with both va
   check_ended(group.wait(), 8, {});
   CHECK(steps_in(dir.path("sizes")) == 0);
 
+  // One takes the others to be on its host, and they do not.
+  Group hosts(2);
+  const Texts unlike = run_arguments(file, dir.path("hosts"), {}, kShortly);
+  hosts.start(0, unlike);
+  hosts.start(1, unlike, {{"LOCAL_WORLD_SIZE", "1"}});
+  check_ended(hosts.wait(), 8, {"one_host: true -> false"});
+
   // A processor with other instructions would step the weights to other bits.
   Group mixed(2);
   const Texts alike = run_arguments(file, dir.path("mixed"), {}, kShortly);

@@ -74,6 +74,16 @@ TEST_CASE("non_finite skip: with accumulate the whole step is dropped, and the n
   CHECK(bad.report["weights_sha256"] == good.report["weights_sha256"]);
 }
 
+TEST_CASE("non_finite skip: a hundred bad steps in a row end the run, which would skip for ever") {
+  Topology t;
+  t.optimizer = R"("name": "sgd", "lr": 1e30)";  // every loss after the first step overflows
+  t.run = R"("non_finite": "skip", "steps": 1000)";
+  const Ran ran = train(t.text());
+  CHECK(ran.exit() == 10);
+  CHECK(ran.report["skipped"]["steps"] == 99);
+  CHECK(ran.reason().ends_with("100 steps in a row were skipped; look at these samples, or lower the optimizer's lr"));
+}
+
 TEST_CASE("non_finite stop: the run ends and names lane, streams and samples; nothing of the round is applied") {
   write_scripts({0, 1, 2, 3}, 2);
   const Ran ran = train(scripted(kAdam, R"("non_finite": "stop")").text());

@@ -32,7 +32,12 @@ std::string place_with(const std::map<std::string, std::string>& variables) {
 
 TEST_CASE("world: a process finds its place in torchrun's environment, or is alone") {
   CHECK(place_with({}) == "alone");
-  CHECK(place_with({{"WORLD_SIZE", "1"}, {"RANK", "nonsense"}}) == "alone");
+  CHECK(place_with({{"WORLD_SIZE", "1"}}) == "alone");
+  CHECK(place_with({{"WORLD_SIZE", "1"}, {"RANK", "0"}}) == "alone");
+  for (const char* const rank : {"1", "nonsense"}) {
+    CHECK(place_with({{"WORLD_SIZE", "1"}, {"RANK", rank}}) ==
+          fmt::format("2: the environment variable RANK is \"{}\", and has to be 0, by WORLD_SIZE", rank));
+  }
   std::map<std::string, std::string> all = {
       {"WORLD_SIZE", "4"}, {"RANK", "3"}, {"MASTER_ADDR", "::1"}, {"MASTER_PORT", "29500"}};
   CHECK(place_with(all) == "3 of 4 at ::1:29500");
