@@ -29,7 +29,9 @@ void RunSettings::fields(Fields& f) {
   f.add("seed", seed, "where every random number starts");
   f.add("threads", threads, "worker threads; 0: as many as there are cores").between(0, 4096);
   f.add("dtype", dtype, "of samples, weights and gradients").one_of({"float32", "float64"});
-  f.add("reduction", reduction, "how the lanes' gradients are added up").one_of({"reference", "deterministic", "fast"});
+  f.add("reduction", reduction,
+        "how the lanes' gradients are added up; without it, reference on the host and deterministic on GPUs")
+      .one_of({"reference", "deterministic", "fast"});
   f.add("weights", weights, "one copy a memory domain, or one a virtual device").one_of({"shared", "per_device"});
   f.add("on_end", on_end, "what the end of a stream means; without it, restart with passes, else first")
       .one_of(end_rules());
@@ -53,6 +55,12 @@ void RunSettings::fields(Fields& f) {
   f.group("metrics", "what metrics.jsonl holds",
           [this](Fields& g) { g.add("every", metrics_every, "one line each so many").unit("steps").at_least(1); });
   f.group("checkpoint", "what a run can be resumed from", [this](Fields& g) { checkpoint.fields(g); });
+}
+
+std::string Plan::reduction() const {
+  if (!run.reduction.empty()) return run.reduction;
+  const bool on_gpu = std::ranges::any_of(nodes, [](const PlanNode& node) { return node.device.starts_with("cuda"); });
+  return on_gpu ? "deterministic" : "reference";
 }
 
 const PlanNode* Plan::find(const std::string& id) const {

@@ -33,7 +33,7 @@ struct RunSettings {
   std::uint64_t seed = 0;
   std::int64_t threads = 0;             // 0: as many as there are cores
   std::string dtype = "float32";        // float32, float64
-  std::string reduction = "reference";  // reference, deterministic, fast
+  std::string reduction = "";           // reference, deterministic, fast; "": Plan::reduction()
   std::string weights = "shared";       // shared, per_device
   std::string on_end = "";              // first, restart, mask, error; "": restart when passes is given, else first
   std::string non_finite = "stop";      // stop, skip, allow
@@ -95,6 +95,9 @@ struct Plan {
   RunSettings run;
   std::optional<EvaluateSettings> evaluate;
   bool evaluating = false;          // this is the evaluation's plan
+  // How the lanes' gradients are added up: run.reduction, or its default, `reference` on the host and `deterministic` on
+  // GPUs.
+  std::string reduction() const;
   std::string end_rule;             // first, restart, mask
   nlohmann::ordered_json expanded;  // the whole pipeline with every default and override; paths as written
   std::string digest;               // SHA-256 of `expanded`, hex

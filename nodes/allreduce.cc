@@ -6,8 +6,10 @@
 #include "graph/plan.h"
 #include "nodes/node_type.h"
 #include "runtime/communicator.h"
+#include "runtime/devices/device_training.h"
 #include "runtime/lane_table.h"
 #include "runtime/replica.h"
+#include "runtime/round_tail.h"
 
 namespace lanewise {
 namespace {
@@ -23,7 +25,8 @@ class Allreduce final : public Node {
         drops_(context.plan.run.non_finite == "skip"),
         replicas_(context.services.get<Replicas>()),
         communicator_(context.services.get<Communicator>()),
-        lanes_(context.services.get<LaneTable>()) {}
+        lanes_(context.services.get<LaneTable>()),
+        devices_(context.services.find<DeviceTraining>()) {}
 
   void fire(Firing& firing) override {
     for (Packet& input : firing.inputs()) {
@@ -43,8 +46,18 @@ class Allreduce final : public Node {
     }
     ++in_step_;
     const bool last = in_step_ == accumulate_;
-    reduced.n = communicator_.reduce(replicas_, {.first = in_step_ == 1, .last = last, .number = round_});
-    read_tail(reduced);
+    const RoundOfStep round{.first = in_step_ == 1, .last = last, .number = round_};
+    if (devices_ != nullptr) {
+      devices_->reduce(round);
+      reduced.known = drops_ && !last;  // whether the step goes on hangs on it
+      if (reduced.known) devices_->tell(reduced, lanes_);
+    } else {
+      const double n = communicator_.reduce(replicas_, round);
+      const BucketLayout& layout = replicas_.layout();
+      const at::Tensor tail =
+          replicas_.reduced(0).narrow(0, layout.parameters, layout.size - layout.parameters).to(at::kDouble);
+      read_tail(reduced, n, {tail.const_data_ptr<double>(), static_cast<std::size_t>(tail.numel())}, layout, lanes_);
+    }
     reduced.complete = last || (drops_ && !reduced.non_finite.empty());
     if (reduced.complete) in_step_ = 0;
     ++round_;
@@ -56,40 +69,6 @@ class Allreduce final : public Node {
   void restore(const nlohmann::json& state) override { round_ = state.at("round"); }
 
  private:
-  // The tail in double: [2 * streams | flags], relative to the layout's end of parameters.
-  void read_tail(Reduced& reduced) {
-    const BucketLayout& layout = replicas_.layout();
-    const at::Tensor tail =
-        replicas_.reduced(0).narrow(0, layout.parameters, layout.size - layout.parameters).to(at::kDouble);
-    const auto at = [&, values = tail.const_data_ptr<double>()](std::int64_t index) {
-      return values[index - layout.parameters];
-    };
-    const auto mean = [](double sum, double weight) -> std::optional<double> {
-      if (weight == 0) return std::nullopt;
-      return sum / weight;
-    };
-    double total = 0;
-    reduced.streams.resize(layout.streams);
-    reduced.all_ended = true;
-    for (int lane = 0; lane < lanes_.size(); ++lane) {
-      double sum = 0, weight = 0;
-      for (const int s : lanes_.streams(lane)) {
-        const double l = at(layout.loss_at(s)), w = at(layout.weight_at(s));
-        reduced.streams[s] = mean(l, w);
-        sum += l;
-        weight += w;
-      }
-      total += sum;
-      reduced.lanes.push_back(mean(sum, weight));
-      const auto flag = [&](Flag which) { return at(layout.flag_at(lane, which)) != 0; };
-      reduced.all_ended = reduced.all_ended && flag(Flag::kEnded);
-      reduced.cut = reduced.cut || flag(Flag::kCut);
-      reduced.stop = reduced.stop || flag(Flag::kStop);
-      if (flag(Flag::kNonFinite)) reduced.non_finite.push_back(lane);
-    }
-    reduced.loss = mean(total, reduced.n);
-  }
-
   const std::int64_t accumulate_;  // rounds of a step
   const bool drops_;               // a round that is not finite ends its step
   std::int64_t in_step_ = 0;       // rounds of this step so far
@@ -97,6 +76,7 @@ class Allreduce final : public Node {
   Replicas& replicas_;
   Communicator& communicator_;
   const LaneTable& lanes_;
+  DeviceTraining* const devices_;  // null: lanes are on the host
 };
 
 // All lanes train one model: the same name, and as many parameters.

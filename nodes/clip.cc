@@ -7,6 +7,7 @@
 
 #include "graph/plan.h"
 #include "nodes/node_type.h"
+#include "runtime/devices/device_training.h"
 #include "runtime/finite.h"
 #include "runtime/replica.h"
 
@@ -23,12 +24,16 @@ class Clip final : public Node {
   };
 
   Clip(const Params& params, const NodeContext& context)
-      : max_norm_(params.max_norm), replicas_(context.services.get<Replicas>()) {}
+      : max_norm_(params.max_norm),
+        replicas_(context.services.get<Replicas>()),
+        devices_(context.services.find<DeviceTraining>()) {}
 
   void fire(Firing& firing) override {
     if (firing.input(0).is_end()) return firing.end();
     Reduced reduced = firing.input(0).take<Reduced>();
-    if (reduced.complete && reduced.n > 0) {
+    if (devices_ != nullptr) {
+      if (reduced.complete) devices_->clip(max_norm_);
+    } else if (reduced.complete && reduced.n > 0) {
       const std::int64_t n = replicas_.layout().parameters;
       reduced.grad_norm = norm(replicas_.reduced(0), n);
       const double scale = max_norm_ / (*reduced.grad_norm + 1e-6);
@@ -40,6 +45,7 @@ class Clip final : public Node {
  private:
   const double max_norm_;
   Replicas& replicas_;
+  DeviceTraining* const devices_;  // null: lanes are on the host
 };
 
 }  // namespace

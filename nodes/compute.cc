@@ -8,14 +8,18 @@
 // With run.state `carry` a recurrent model goes on from what each row's stream has left; with `zero` every sample
 // begins anew.
 //
+// On a GPU the round is issued, and the host learns later what came of it (runtime/devices/device_lane.h).
+//
 // In an evaluation there are no weights to wait for and no backward: only predictions.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include "graph/plan.h"
 #include "nodes/node_type.h"
+#include "runtime/devices/device_training.h"
 #include "runtime/dropout.h"
 #include "runtime/finite.h"
+#include "runtime/lane_forward.h"
 #include "runtime/lane_table.h"
 #include "runtime/loss.h"
 #include "runtime/recurrent_state.h"
@@ -28,22 +32,6 @@ namespace lanewise {
 namespace {
 
 constexpr int kGradient = 0, kPrediction = 1;  // output ports
-
-// x and y as the model may see them: NaN·0 is NaN, so what must not count is zeroed, not weighted away.
-void mask_rows(const std::vector<Tag>& rows, at::Tensor& x, at::Tensor& y) {
-  x = x.clone();
-  y = y.clone();
-  const at::Tensor flat_x = x.flatten(0, 1), flat_y = y.flatten(0, 1);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i].weight != 0) continue;
-    flat_y[i].zero_();
-    if (rows[i].filler) {
-      flat_x[i].zero_();
-    } else {
-      flat_x[i].nan_to_num_(0.0, 0.0, 0.0);
-    }
-  }
-}
 
 class Compute final : public Node {
  public:
@@ -72,6 +60,10 @@ class Compute final : public Node {
         evaluating_(context.plan.evaluating),
         predicts_(!context.node.outputs[kPrediction].empty()) {
     lane_ = context.services.get<LaneTable>().index(context.node.id);
+    if (auto* const devices = context.services.find<DeviceTraining>()) {
+      device_ = &devices->lane(lane_);
+      device_->compare_by(loss_, params.delta, element_count(*context.node.signatures[kPrediction].y));
+    }
   }
 
   void fire(Firing& firing) override {
@@ -80,20 +72,33 @@ class Compute final : public Node {
     if (evaluating_) {
       if (batch->cut)
         throw Error(Exit::kData, fmt::format("stream {} ended in the middle of an evaluation", batch->cut_by));
-      const c10::NoGradGuard no_gradient;
-      forward(*batch);
+      if (device_ != nullptr) {
+        take(device_->predict(*batch, recurrent_));
+      } else {
+        const c10::NoGradGuard no_gradient;
+        forward(*batch);
+      }
       return predict(firing, std::move(batch));
     }
     if (firing.input(1).is_end()) return firing.end();
     weights_ = firing.input(1).get<Weights>();
-    at::Tensor& bucket = replicas_.bucket(lane_);
-    bucket.zero_();
-    if (!batch->cut) {
-      backward(*batch, bucket);
-      if (predicts_) predict(firing, batch);
+    if (device_ != nullptr) {
+      device_->train(batch, control_->stop_wanted(), predicts_);
+      if (!batch->cut) learn_means(*batch, tensor_values(batch->y));
+      if (!batch->cut && predicts_) {
+        take(device_->result());
+        predict(firing, batch);
+      }
+    } else {
+      at::Tensor& bucket = replicas_.bucket(lane_);
+      bucket.zero_();
+      if (!batch->cut) {
+        backward(*batch, bucket);
+        if (predicts_) predict(firing, batch);
+      }
+      flag(Flag::kCut, batch->cut);
+      flag(Flag::kStop, control_->stop_wanted());
     }
-    flag(Flag::kCut, batch->cut);
-    flag(Flag::kStop, control_->stop_wanted());
     firing.emit(kGradient, Packet::of(Gradient{lane_, weights_.round, batch->rows, batch->cut_by}));
     prediction_.reset();
     row_losses_.reset();
@@ -103,7 +108,11 @@ class Compute final : public Node {
   void forward(const Batch& batch) {
     at::Tensor x = batch.x, y = batch.y;
     const bool masked = std::ranges::any_of(batch.rows, [](const Tag& t) { return t.weight == 0; });
-    if (masked) mask_rows(batch.rows, x, y);
+    if (masked) {
+      x = x.clone();
+      y = y.clone();
+      mask_rows(batch.rows, x, y);
+    }
     losses_.assign(batch.rows.size(), 0.0);
     targets_ = tensor_values(y);
     kernel_ = recurrent_.size() == 0 && loss_.row
@@ -113,23 +122,22 @@ class Compute final : public Node {
       prediction_ = kernel_->forward(x, {dropout_, batch.rows, !evaluating_});
       return compare_rows(batch.rows);
     }
-    prediction_ = carries_ && recurrent_.size() > 0 ? run_on(x, batch.rows) : run_afresh(x, batch.rows);
-    // Rows that do not count are left out: 0 · r would be NaN where r is not finite.
-    std::vector<std::int64_t> counting;
-    for (std::size_t i = 0; i < batch.rows.size(); ++i) {
-      if (batch.rows[i].weight != 0) counting.push_back(static_cast<std::int64_t>(i));
-    }
-    if (counting.empty()) {
-      row_losses_ = at::zeros({1, 0}, x.options());
-    } else if (masked) {
-      const at::Tensor rows = at::tensor(counting, at::kLong);
-      const auto pick = [&](const at::Tensor& t) { return t.flatten(0, 1).index_select(0, rows).unsqueeze(0); };
-      row_losses_ = loss_.rows(pick(prediction_), pick(y), params_.delta);
-    } else {
-      row_losses_ = loss_.rows(prediction_, y, params_.delta);
-    }
+    const Pass pass{dropout_, batch.rows, !evaluating_};
+    prediction_ = carries_ && recurrent_.size() > 0 ? run_on(x, pass) : forward_afresh(replicas_.model(lane_), x, pass);
+    row_losses_ = counting_losses(loss_, params_.delta, prediction_, y, batch.rows);
+    const std::vector<std::int64_t> counting = counting_rows(batch.rows);
     const at::Tensor host = row_losses_.detach().to(at::kDouble).contiguous();
     for (std::size_t i = 0; i < counting.size(); ++i) losses_[counting[i]] = host.const_data_ptr<double>()[i];
+  }
+
+  at::Tensor run_on(const at::Tensor& x, const Pass& pass) {
+    const auto streams = static_cast<std::size_t>(x.size(1));
+    at::Tensor state = recurrent_.gather(pass.rows.first(streams));
+    std::vector<std::uint64_t> runs;
+    for (const Tag& row : pass.rows.first(streams)) runs.push_back(recurrent_.run(row.stream));
+    const at::Tensor prediction = forward_from(replicas_.model(lane_), x, state, runs, pass);
+    recurrent_.scatter(pass.rows.last(streams), state);
+    return prediction;
   }
 
   // The losses of the kernel's prediction, and w · ∂r/∂prediction; both are 0 where the weight is.
@@ -151,69 +159,11 @@ class Compute final : public Node {
     return std::span(targets_).subspan(row * width, width);
   }
 
-  // Every sample from zeros: the time steps of the batch are rows like any others.
-  at::Tensor run_afresh(const at::Tensor& x, std::span<const Tag> rows) {
-    const std::int64_t steps = x.size(0), streams = x.size(1);
-    at::Tensor state = at::zeros({steps * streams, recurrent_.size()}, x.options());
-    const at::Tensor all =
-        replicas_.model(lane_).forward(x.flatten(0, 1).unsqueeze(0), state, {dropout_, rows, !evaluating_});
-    return all.squeeze(0).unflatten(0, {steps, streams});
-  }
-
-  // Every stream from the state that it has left, which is zero where a sequence begins; a filler leaves it as it is.
-  // The model runs through as many time steps at once as have neither a beginning among them nor another set of
-  // fillers.
-  at::Tensor run_on(const at::Tensor& x, std::span<const Tag> rows) {
-    const std::int64_t steps = x.size(0), streams = x.size(1);
-    const auto row = [&](std::int64_t step, std::int64_t i) -> const Tag& { return rows[step * streams + i]; };
-    const auto begins = [&](std::int64_t step, std::int64_t i) {
-      const Tag& tag = row(step, i);
-      return tag.start || tag.run != (step == 0 ? recurrent_.run(tag.stream) : row(step - 1, i).run);
-    };
-    at::Tensor state = recurrent_.gather(rows.first(streams));
-    std::vector<at::Tensor> predictions;
-    for (std::int64_t first = 0, next = 0; first < steps; first = next) {
-      at::Tensor fresh = at::zeros({streams, 1}, at::kBool), filler = at::zeros({streams, 1}, at::kBool);
-      bool any_fresh = false, any_filler = false;
-      for (std::int64_t i = 0; i < streams; ++i) {
-        fresh.mutable_data_ptr<bool>()[i] = begins(first, i) && !row(first, i).filler;
-        filler.mutable_data_ptr<bool>()[i] = row(first, i).filler;
-        any_fresh = any_fresh || fresh.const_data_ptr<bool>()[i];
-        any_filler = any_filler || row(first, i).filler;
-      }
-      const auto alike = [&](std::int64_t step) {
-        for (std::int64_t i = 0; i < streams; ++i) {
-          if (begins(step, i) || row(step, i).filler != row(first, i).filler) return false;
-        }
-        return true;
-      };
-      next = first + 1;
-      while (next < steps && alike(next)) ++next;
-      if (any_fresh) state = state.masked_fill(fresh, 0);
-      const at::Tensor before = state;
-      predictions.push_back(replicas_.model(lane_).forward(
-          x.narrow(0, first, next - first), state,
-          {dropout_, rows.subspan(first * streams, (next - first) * streams), !evaluating_}));
-      if (any_filler) state = at::where(filler, before, state);
-    }
-    recurrent_.scatter(rows.last(streams), state);
-    return predictions.size() == 1 ? predictions[0] : at::cat(predictions);
-  }
-
   // Adds the gradients of Σ w·r to the leaves'. Where nothing counts there is nothing to add: 0 · ∂r might be NaN.
   void add_gradients(std::span<const Tag> rows) {
     if (std::ranges::all_of(rows, [](const Tag& t) { return t.weight == 0; })) return;
     if (kernel_ != nullptr) return kernel_->backward(slopes_);
-    at::Tensor sum = row_losses_;
-    if (!std::ranges::all_of(rows, [](const Tag& t) { return t.weight == 1; })) {
-      at::Tensor weights = at::empty(row_losses_.sizes(), at::kDouble);
-      double* to = weights.mutable_data_ptr<double>();
-      for (const Tag& row : rows) {
-        if (row.weight != 0) *to++ = row.weight;
-      }
-      sum = sum * weights.to(row_losses_.scalar_type());
-    }
-    sum.sum().backward();
+    weighted_sum(row_losses_, rows).backward();
   }
 
   void backward(const Batch& batch, at::Tensor& bucket) {
@@ -230,9 +180,20 @@ class Compute final : public Node {
     }
     flag(Flag::kNonFinite, !finite || !all_finite(bucket, layout.parameters));
     flag(Flag::kEnded, std::ranges::all_of(batch.rows, [](const Tag& t) { return t.ended; }));
+    learn_means(batch, targets_);
+  }
+
+  // `targets`: the elements of y, row by row.
+  void learn_means(const Batch& batch, std::span<const double> targets) {
     if (means_ == nullptr) return;
+    const std::size_t width = targets.size() / batch.rows.size();
     for (std::size_t i = 0; i < batch.rows.size(); ++i)
-      means_->add(batch.rows[i].stream, target(i), batch.rows[i].weight);
+      means_->add(batch.rows[i].stream, targets.subspan(i * width, width), batch.rows[i].weight);
+  }
+
+  void take(DeviceLane::Result result) {
+    prediction_ = std::move(result.prediction);
+    losses_ = std::move(result.losses);
   }
 
   void predict(Firing& firing, std::shared_ptr<const Batch> batch) {
@@ -262,6 +223,7 @@ class Compute final : public Node {
   const Dropout* const dropout_;  // null: evaluating
   const bool carries_;
   const bool evaluating_, predicts_;
+  DeviceLane* device_ = nullptr;          // null: the lane is on the host
   int lane_ = 0;                          // of all processes' lanes
   Weights weights_;                       // the newest token
   at::Tensor prediction_, row_losses_;    // of the firing in progress; row_losses_ of the rows that count

@@ -13,6 +13,7 @@
 #include "graph/plan.h"
 #include "nodes/node_type.h"
 #include "runtime/communicator.h"
+#include "runtime/devices/device_training.h"
 #include "runtime/finite.h"
 #include "runtime/lane_table.h"
 #include "runtime/optimizer_ops.h"
@@ -41,47 +42,30 @@ class Optimizer final : public Node {
         replicas_(context.services.get<Replicas>()),
         optimizers_(context.services.get<Optimizers>()),
         recurrent_(context.services.get<RecurrentState>()),
-        control_(context.services.get<RunControl>()) {}
+        control_(context.services.get<RunControl>()),
+        devices_(context.services.find<DeviceTraining>()),
+        lags_(lags(context.plan, world_)) {}
 
   Packet initial(std::size_t) override { return Packet::of(Weights{step_, round_}); }
 
   void fire(Firing& firing) override {
-    if (firing.input(0).is_end()) return firing.end();
-    const Reduced reduced = firing.input(0).take<Reduced>();
+    if (firing.input(0).is_end()) {
+      if (late_) settle(firing, *std::exchange(late_, {}));
+      return firing.end();
+    }
+    Reduced reduced = firing.input(0).take<Reduced>();
     ++round_;
-    stop_ = stop_ || reduced.stop;
-    for (const Gradient& g : reduced.gradients) rows_.insert(rows_.end(), g.rows.begin(), g.rows.end());
-    if (reduced.cut || reduced.all_ended) {
-      roll_back();
-      control_.not_applied(reduced, rows_);
+    if (late_ && settle(firing, *std::exchange(late_, {})) == RunControl::Next::kFinish) {
+      drop(reduced);
       return firing.finish();
     }
-    if (!reduced.complete) return firing.emit(kWeights, Packet::of(Weights{step_, round_}));
-
-    const std::int64_t n = replicas_.layout().parameters;
-    const double norm = reduced.n == 0 ? 0 : reduced.grad_norm.value_or(lanewise::norm(replicas_.reduced(0), n));
-    const bool finite = reduced.non_finite.empty() && std::isfinite(norm);
-    RunControl::Next next;
-    if (finite || plan_.run.non_finite == "allow") {
-      next = apply(firing, reduced, norm);
-    } else if (plan_.run.non_finite == "skip") {
-      roll_back();
-      const std::string what = blame(reduced);
-      if (++skips_ == kMostSkips) {
-        throw Error(
-            Exit::kNonFinite,
-            fmt::format("{}\n  {} steps in a row were skipped; look at these samples, or lower the optimizer's lr",
-                        what, kMostSkips));
-      }
-      next = control_.skipped(what + "\n  the step was skipped", rows_, stop_);
-    } else {
-      throw Error(Exit::kNonFinite,
-                  blame(reduced) +
-                      "\n  nothing was applied; look at these samples, lower the optimizer's lr, or let "
-                      "run.non_finite skip such steps");
+    const bool late = devices_ != nullptr && !reduced.known && may_be_late(reduced);
+    if (devices_ != nullptr && reduced.complete) devices_->apply(rate());
+    if (late) {
+      late_ = std::move(reduced);
+      return firing.emit(kWeights, Packet::of(Weights{step_, round_}));
     }
-    rows_.clear();
-    stop_ = false;
+    const RunControl::Next next = settle(firing, std::move(reduced));
     if (next == RunControl::Next::kFinish) return firing.finish();
     firing.emit(kWeights, Packet::of(Weights{step_, round_}));
     if (next == RunControl::Next::kPause) firing.pause();
@@ -97,20 +81,97 @@ class Optimizer final : public Node {
 
  private:
   void roll_back() {
+    if (devices_ != nullptr) return devices_->roll_back();
     recurrent_.roll_back(rows_);
     replicas_.buffers().roll_back();
   }
 
+  // What a round means, and the books on it. On GPUs what is applied has been issued, and held back where the round
+  // does not count.
+  RunControl::Next settle(Firing& firing, Reduced reduced) {
+    if (!reduced.known) devices_->tell(reduced, lanes_);
+    stop_ = stop_ || reduced.stop;
+    for (const Gradient& g : reduced.gradients) rows_.insert(rows_.end(), g.rows.begin(), g.rows.end());
+    if (reduced.cut || reduced.all_ended) {
+      roll_back();
+      control_.not_applied(reduced, rows_);
+      return RunControl::Next::kFinish;
+    }
+    if (!reduced.complete) return RunControl::Next::kGoOn;
+
+    const std::int64_t n = replicas_.layout().parameters;
+    const double norm = reduced.n == 0      ? 0
+                        : reduced.grad_norm ? *reduced.grad_norm
+                                            : lanewise::norm(replicas_.reduced(0), n);
+    const bool finite = reduced.non_finite.empty() && std::isfinite(norm);
+    RunControl::Next next;
+    if (finite || plan_.run.non_finite == "allow") {
+      next = apply(firing, reduced, norm);
+    } else if (plan_.run.non_finite == "skip") {
+      next = skip(reduced);
+    } else {
+      throw Error(Exit::kNonFinite,
+                  blame(reduced) +
+                      "\n  nothing was applied; look at these samples, lower the optimizer's lr, or let "
+                      "run.non_finite skip such steps");
+    }
+    rows_.clear();
+    stop_ = false;
+    return next;
+  }
+
+  // Whether the host may learn a round later what became of this one: another round comes for sure, and nobody looks at
+  // the weights or at a prediction until then.
+  bool may_be_late(const Reduced& reduced) const {
+    if (!lags_) return false;
+    bool all_ended = true;
+    for (const Gradient& g : reduced.gradients) {
+      if (!g.cut_by.empty()) return false;
+      all_ended = all_ended && std::ranges::all_of(g.rows, [](const Tag& row) { return row.ended; });
+    }
+    const auto rests = [this](std::uint64_t step) {
+      const std::int64_t every = plan_.run.verify_every;
+      return control_.rests_after(step) || (every > 0 && step % static_cast<std::uint64_t>(every) == 0);
+    };
+    return !all_ended && !rests(step_ + 1) && !rests(step_ + 2);
+  }
+
+  // A round that was issued after the last one that counts.
+  void drop(const Reduced& reduced) {
+    std::vector<Tag> rows;
+    for (const Gradient& g : reduced.gradients) rows.insert(rows.end(), g.rows.begin(), g.rows.end());
+    roll_back();
+    control_.dropped(rows);
+  }
+
+  double rate() const { return params_.schedule.rate(params_.lr, step_, plan_.run.steps); }
+
+  RunControl::Next skip(const Reduced& reduced) {
+    if (devices_ == nullptr) roll_back();  // devices have done so, and may be in the next round
+    const std::string what = blame(reduced);
+    if (++skips_ == kMostSkips) {
+      throw Error(
+          Exit::kNonFinite,
+          fmt::format("{}\n  {} steps in a row were skipped; look at these samples, or lower the optimizer's lr", what,
+                      kMostSkips));
+    }
+    return control_.skipped(what + "\n  the step was skipped", rows_, stop_);
+  }
+
   RunControl::Next apply(Firing& firing, const Reduced& reduced, double norm) {
     auto record = std::make_shared<StepRecord>();
-    record->lr = params_.schedule.rate(params_.lr, step_, plan_.run.steps);
-    if (reduced.n > 0) optimizers_.step(record->lr);
-    recurrent_.commit();
-    replicas_.buffers().commit([this](const at::Tensor& rows) { return world_.gather_rows(rows); });
+    record->lr = rate();
+    if (devices_ == nullptr) {
+      if (reduced.n > 0) optimizers_.step(record->lr);
+      recurrent_.commit();
+      replicas_.buffers().commit([this](const at::Tensor& rows) { return world_.gather_rows(rows); });
+    }
     ++step_;
     skips_ = 0;
-    if (plan_.run.verify_every > 0 && step_ % static_cast<std::uint64_t>(plan_.run.verify_every) == 0)
+    if (plan_.run.verify_every > 0 && step_ % static_cast<std::uint64_t>(plan_.run.verify_every) == 0) {
+      if (devices_ != nullptr) devices_->wait();
       communicator_.verify(replicas_);
+    }
     record->step = step_;
     record->loss = reduced.loss;
     record->lanes = reduced.lanes;
@@ -120,6 +181,15 @@ class Optimizer final : public Node {
     const RunControl::Next next = control_.after_step(record, rows_, stop_);
     firing.emit(kStep, Packet::of(*record));
     return next;
+  }
+
+  // Not where predictions of the training are looked at, a round may end its step early, or another process may be the
+  // one to end the run.
+  static bool lags(const Plan& plan, const World& world) {
+    const bool predicts = std::ranges::any_of(plan.with_role(Role::kCompute),
+                                              [&](int lane) { return !plan.nodes[lane].outputs[1].empty(); });
+    const bool ends_early = plan.run.accumulate > 1 && plan.run.non_finite == "skip";
+    return !predicts && !ends_early && world.size() == 1;
   }
 
   // A NaN has a sign, which means nothing.
@@ -153,6 +223,9 @@ class Optimizer final : public Node {
   Optimizers& optimizers_;
   RecurrentState& recurrent_;
   RunControl& control_;
+  DeviceTraining* const devices_;       // null: lanes are on the host
+  const bool lags_;                     // rounds may be told late
+  std::optional<Reduced> late_;         // a round whose outcome is on its way from the devices
   std::uint64_t step_ = 0, round_ = 0;  // applied; taken, of the whole training
   int skips_ = 0;                       // since the last step that was applied
   std::vector<Tag> rows_;               // of this step's rounds so far

@@ -5,18 +5,35 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "graph/plan.h"
+#include "runtime/devices/queue.h"
 
 namespace lanewise {
 
-// GPUs that the NVIDIA kernel driver shows. Loads and starts nothing.
+// GPUs whose device files are here and that CUDA_VISIBLE_DEVICES leaves, or that are emulated. Loads and starts
+// nothing.
 int visible_gpus();
 
-// Why what was planned cannot run on the devices that it names, and what to do; "" where it can.
+// The same, where lanewise was built for them: those that "auto:*" takes.
+int usable_gpus();
+
+// Why what was planned cannot run on the devices that it names, and what to do; "" where it can. Loads and starts
+// nothing.
 std::string device_refusal(const Plan& plan);
+
+// Opens what lanes on GPUs need. To be called before LibTorch is asked anything about devices, since it remembers its
+// first answer. Throws Error(kDevice).
+void load_device_library(const Plan& plan);
+
+// The GPUs that the plan's lanes are on; null: they are on the host. Requires: no device_refusal(). Throws
+// Error(kDevice) when they cannot be used.
+std::unique_ptr<Accelerator> open_accelerator(const Plan& plan);
+// The GPUs of this machine. Throws Error(kDevice).
+std::unique_ptr<Accelerator> open_cuda_accelerator();
 
 struct Gpu {
   std::string name;

@@ -15,6 +15,9 @@
 
 namespace lanewise {
 
+// Why what has dropout cannot be recorded.
+inline constexpr const char* kHostMasks = "the masks of dropout are drawn on the host";
+
 // Any thread may ask for masks: nothing changes after construction.
 class Dropout {
  public:

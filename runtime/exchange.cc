@@ -40,6 +40,18 @@ std::vector<std::uint64_t> by_stream(World& world, const LaneTable& lanes, const
   return numbers;
 }
 
+std::string weights_apart(World& world, const Replicas& replicas) {
+  const std::vector<nlohmann::json> all = gather_json(world, replicas.parameter_sha256());
+  for (int r = 1; r < world.size(); ++r) {
+    for (std::size_t i = 0; i < replicas.specs().size(); ++i) {
+      if (all[r].at(i) == all[0].at(i)) continue;
+      return fmt::format("{} of {} differs from that of {}", replicas.specs()[i].name, world.name_of(r),
+                         world.name_of(0));
+    }
+  }
+  return "";
+}
+
 FlowReport reports_of_all(World& world, const LaneTable& lanes, const Plan& whole, const FlowReport& own,
                           Ledger& ledger) {
   if (world.size() == 1) return own;

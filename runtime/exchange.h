@@ -30,6 +30,10 @@ std::optional<Checkpoint> checkpoint_of_first(World& world, std::optional<Checkp
 // A number of each stream, from the process that reads it.
 std::vector<std::uint64_t> by_stream(World& world, const LaneTable& lanes, const std::vector<std::uint64_t>& own);
 
+// Where the weights of other processes differ: "bias of rank 2 (lane2) differs from that of rank 0 (lane0)"; "" where
+// they do not.
+std::string weights_apart(World& world, const Replicas& replicas);
+
 // What the nodes and edges of all have counted, as one report of the `whole` plan; `ledger` takes in the accounts of
 // other processes' streams.
 FlowReport reports_of_all(World& world, const LaneTable& lanes, const Plan& whole, const FlowReport& own,

@@ -13,8 +13,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "graph/sha256.h"
 #include "runtime/bounded.h"
+#include "runtime/exchange.h"
 #include "runtime/lane_sum.h"
 #include "runtime/process_store.h"
 #include "runtime/shared_rounds.h"
@@ -178,7 +178,7 @@ class GlooWorld final : public World {
   void forget(const SharedRounds* shared) {
     if (rounds_shared_ == shared) rounds_shared_ = nullptr;
   }
-  const std::string& name_of(int rank) const { return store_.name_of(rank); }
+  std::string name_of(int rank) const override { return store_.name_of(rank); }
 
  private:
   at::Tensor all_rows(at::Tensor own) {
@@ -300,17 +300,7 @@ void GlooCommunicator::prepare(const Replicas& replicas, std::size_t element) {
   if (sums_ != Sums::kByLibrary) all_ = at::zeros({most * world_.size(), layout.size}, options);
 }
 
-std::string GlooCommunicator::apart(const Replicas& replicas) {
-  const std::vector<std::string> sums = world_.gather(fmt::format("{}", fmt::join(replicas.parameter_sha256(), "")));
-  for (int r = 1; r < world_.size(); ++r) {
-    const auto differs = std::ranges::mismatch(sums[r], sums[0]).in1;
-    if (differs == sums[r].end()) continue;
-    const auto parameter = static_cast<std::size_t>(differs - sums[r].begin()) / kSha256Digits;
-    return fmt::format("{} of {} differs from that of {}", replicas.specs()[parameter].name, world_.name_of(r),
-                       world_.name_of(0));
-  }
-  return "";
-}
+std::string GlooCommunicator::apart(const Replicas& replicas) { return weights_apart(world_, replicas); }
 
 }  // namespace
 

@@ -117,7 +117,7 @@ void require_class(std::int64_t number, std::int64_t classes) {
 }
 
 void require_classes(const at::Tensor& target, std::int64_t classes) {
-  const at::Tensor numbers = target.contiguous().cpu();
+  const at::Tensor numbers = target.contiguous();
   for (const std::int64_t number : std::span(numbers.const_data_ptr<std::int64_t>(), numbers.numel()))
     require_class(number, classes);
 }
@@ -128,6 +128,7 @@ LossType cross_entropy() {
   type.help = "minus the logarithm of the probability of the right class";
   type.fields = [](Fields&) {};
   type.output_shape = shape_of_scores;
+  type.check = require_classes;
   type.rows = [](const at::Tensor& prediction, const at::Tensor& target, double) {
     const bool fits = prediction.dim() == 3 && target.dim() == 3 && target.size(2) == 1 &&
                       prediction.size(0) == target.size(0) && prediction.size(1) == target.size(1);
@@ -135,7 +136,7 @@ LossType cross_entropy() {
       throw Error(Exit::kInternal, fmt::format("cross_entropy: prediction {} and target {} do not go together",
                                                to_string(prediction.sizes().vec()), to_string(target.sizes().vec())));
     }
-    require_classes(target, prediction.size(2));
+    if (target.is_cpu()) require_classes(target, prediction.size(2));  // else they were looked at before
     return at::log_softmax(prediction, 2).gather(2, target).squeeze(2).neg();
   };
   type.row = [](std::span<const double> scores, std::span<const double> target, double, std::span<double> gradient) {

@@ -20,8 +20,12 @@ struct LossType : PartType {
   std::function<Shape(const Shape& target, bool integer_target, const std::optional<Shape>& outputs)> output_shape;
 
   // r_r, the mean over a row's target elements: prediction [k, n, …], target [k, n, …] -> [k, n], differentiable.
-  // `delta`: huber's, else ignored.
+  // On a device whose memory the host does not see, the target was checked before. `delta`: huber's, else ignored.
   std::function<at::Tensor(const at::Tensor& prediction, const at::Tensor& target, double delta)> rows;
+
+  // Of targets on the host, for predictions of so many values. Throws Error(kData) where one is none that the loss
+  // takes. Null: it takes all.
+  std::function<void(const at::Tensor& target, std::int64_t outputs)> check;
 
   // The same of one row without autograd: r, and to `gradient`, as long as the prediction, ∂r/∂prediction. Null: not
   // told so.

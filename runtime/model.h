@@ -66,6 +66,10 @@ class Model {
   // bind().
   virtual at::Tensor forward(const at::Tensor& x, at::Tensor& state, const Pass& pass) const = 0;
 
+  // Why the operations of a forward are not the same for all batches of a shape; "" where they are. A device may then
+  // record them once.
+  virtual std::string unrecordable() const { return ""; }
+
   // What to compute batches of so many rows with instead of forward() and autograd; null: nothing. Owned by the model,
   // which is bound. Requires bind().
   virtual Kernel* kernel(std::int64_t) { return nullptr; }

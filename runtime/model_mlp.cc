@@ -111,6 +111,8 @@ class Mlp final : public Model {
     }
   }
 
+  std::string unrecordable() const override { return settings_.dropout > 0 ? kHostMasks : ""; }
+
   at::Tensor forward(const at::Tensor& x, at::Tensor&, const Pass& pass) const override {
     const Shape shape = prediction_shape(x, settings_.output);
     at::Tensor h = x.reshape({shape[0] * shape[1], -1});

@@ -6,6 +6,9 @@
 namespace lanewise {
 namespace {
 
+// As the fused operations take it: nothing, or what stops them.
+std::optional<at::Tensor> unless(const at::Tensor& held) { return held.defined() ? std::optional(held) : std::nullopt; }
+
 // v <- momentum·v + (g + decay·w);  w <- w - lr·v, or with nesterov w - lr·(g + decay·w + momentum·v)
 class Sgd final : public FlatOptimizer {
  public:
@@ -13,9 +16,9 @@ class Sgd final : public FlatOptimizer {
     if (params.momentum != 0) momentum_ = {at::zeros_like(weights)};
   }
 
-  void step(at::Tensor& weights, const at::Tensor& gradient, double lr) override {
+  void step(at::Tensor& weights, const at::Tensor& gradient, double lr, const at::Tensor& held) override {
     at::_fused_sgd_({weights}, {gradient}, momentum_, params_.weight_decay.value_or(0), params_.momentum, lr,
-                    /*dampening=*/0, params_.nesterov, /*maximize=*/false, /*is_first_step=*/false);
+                    /*dampening=*/0, params_.nesterov, /*maximize=*/false, /*is_first_step=*/false, {}, unless(held));
   }
   std::vector<NamedTensor> state() const override {
     if (momentum_.empty()) return {};
@@ -36,14 +39,15 @@ class Adam final : public FlatOptimizer {
         decoupled_(params.name == "adamw"),
         m_(at::zeros_like(weights)),
         v_(at::zeros_like(weights)),
-        step_(at::zeros({}, at::kFloat)) {}
+        step_(at::zeros({}, weights.options().dtype(at::kFloat))) {}
 
-  void step(at::Tensor& weights, const at::Tensor& gradient, double lr) override {
+  void step(at::Tensor& weights, const at::Tensor& gradient, double lr, const at::Tensor& held) override {
     step_.add_(1);  // before the operation, which divides by 1 - β^t
+    if (held.defined()) step_.sub_(held);
     const auto fused = decoupled_ ? static_cast<Fused>(at::_fused_adamw_) : static_cast<Fused>(at::_fused_adam_);
     fused({weights}, {gradient}, {m_}, {v_}, {}, {step_}, lr, params_.betas[0], params_.betas[1],
           params_.weight_decay.value_or(decoupled_ ? 0.01 : 0), params_.eps, /*amsgrad=*/false, /*maximize=*/false, {},
-          {});
+          unless(held));
   }
   std::vector<NamedTensor> state() const override { return {{"exp_avg", m_}, {"exp_avg_sq", v_}, {"step", step_}}; }
 
@@ -84,11 +88,13 @@ Optimizers::Optimizers(const OptimizerParams& params, Replicas& replicas) : repl
 }
 
 void Optimizers::step(double lr) {
-  const std::int64_t n = replicas_.layout().parameters;
-  for (int d = 0; d < replicas_.domain_count(); ++d) {
-    domains_[d]->step(replicas_.weights(d), replicas_.reduced(d).narrow(0, 0, n), lr);
-    replicas_.mark_changed(d);
-  }
+  for (int d = 0; d < replicas_.domain_count(); ++d) step(d, lr, {});
+}
+
+void Optimizers::step(int domain, double lr, const at::Tensor& held) {
+  const at::Tensor gradient = replicas_.reduced(domain).narrow(0, 0, replicas_.layout().parameters);
+  domains_[domain]->step(replicas_.weights(domain), gradient, lr, held);
+  replicas_.mark_changed(domain);
 }
 
 void Optimizers::restore(const std::function<const at::Tensor*(const std::string& name)>& find) {

@@ -36,7 +36,8 @@ class FlatOptimizer {
   // Changes `weights` [parameters] by one step against `gradient`, of the same shape and dtype, which is not changed.
   // Autograd does not see the change: Replicas::mark_changed() is to follow. Where weight and gradient are zero, as in
   // the padding between parameters, weights stay zero.
-  virtual void step(at::Tensor& weights, const at::Tensor& gradient, double lr) = 0;
+  // `held`: a float32 of the weights' device, 1: nothing changes at all, 0; undefined: 0.
+  virtual void step(at::Tensor& weights, const at::Tensor& gradient, double lr, const at::Tensor& held = {}) = 0;
 
   // What it keeps between steps, by name; the tensors are its own, so that writing to them restores.
   virtual std::vector<NamedTensor> state() const = 0;
@@ -52,6 +53,8 @@ class Optimizers {
 
   // Steps every domain by its reduced gradient, and tells autograd.
   void step(double lr);
+  // One domain, which `held` may hold back (FlatOptimizer).
+  void step(int domain, double lr, const at::Tensor& held);
   // Of the first domain; the others hold the same.
   std::vector<NamedTensor> state() const { return domains_.front()->state(); }
   // Throws Error(kCheckpoint) where `find` has no tensor of that name and shape.

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/dropout.h"
 #include "runtime/model.h"
 
 namespace lanewise {
@@ -31,6 +32,7 @@ class Recurrent : public Model {
 
   std::int64_t state_size() const override { return layers_ * layer_state_; }
   at::Tensor forward(const at::Tensor& x, at::Tensor& state, const Pass& pass) const override;
+  std::string unrecordable() const override { return dropout_ > 0 ? kHostMasks : ""; }
 
  protected:
   // A layer's weights have `gates` blocks of `hidden` rows, its state has `parts` vectors of `hidden` values.

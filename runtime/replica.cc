@@ -36,30 +36,34 @@ void fill_uniform(at::Tensor parameter, Random random, const ParameterSpec& spec
 }  // namespace
 
 BucketLayout::BucketLayout(const std::vector<ParameterSpec>& specs, int stream_count, int lane_count,
-                           at::ScalarType dtype)
-    : streams(stream_count), lanes(lane_count) {
+                           at::ScalarType dtype) {
+  streams = stream_count;
+  lanes = lane_count;
   for (const ParameterSpec& spec : specs) {
     offsets.push_back(parameters);
     parameters += aligned(element_count(spec.shape), dtype);
   }
-  size = flag_at(lanes, Flag{0});
+  size = BucketPlaces::size();
 }
 
 Replicas::Replicas(const std::function<std::unique_ptr<Model>()>& make_model, const std::string& model_name,
                    ReplicaOptions options)
     : own_(options.own.value_or(LaneRange{0, options.lanes})),
+      domain_of_(options.domains.empty() ? std::vector<int>(own_.count(), 0) : options.domains),
       lanes_([&] {
         std::vector<Lane> lanes(own_.count());
         for (Lane& lane : lanes) lane.model = make_model();
         return lanes;
       }()),
       layout_(specs(), options.streams, options.lanes, options.dtype),
-      domains_(options.per_device ? own_.count() : 1),
+      domains_(domain_of_.empty() ? 1 : std::ranges::max(domain_of_) + 1),
       buffers_(lanes_.front().model->buffers(), options.lanes, own_, options.dtype, options.average_buffers) {
-  const at::TensorOptions flat = at::TensorOptions().dtype(options.dtype);
-  for (Domain& domain : domains_) {
-    domain.weights = at::zeros({layout_.parameters}, flat);
-    domain.reduced = at::zeros({layout_.size}, flat);
+  const auto flat = [&](int domain) {
+    return at::TensorOptions(options.dtype).device(options.devices.empty() ? at::kCPU : options.devices[domain]);
+  };
+  for (int d = 0; d < domain_count(); ++d) {
+    domains_[d].weights = at::zeros({layout_.parameters}, flat(d));
+    domains_[d].reduced = at::zeros({layout_.size}, flat(d));
   }
   for (std::size_t i = 0; i < specs().size(); ++i) {
     const ParameterSpec& spec = specs()[i];
@@ -70,8 +74,8 @@ Replicas::Replicas(const std::function<std::unique_ptr<Model>()>& make_model, co
 
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     Lane& lane = lanes_[l];
-    const Domain& domain = domains_[options.per_device ? l : 0];
-    lane.bucket = at::zeros({layout_.size}, flat);
+    const Domain& domain = domains_[domain_of_[l]];
+    lane.bucket = at::zeros({layout_.size}, flat(domain_of_[l]));
     for (std::size_t i = 0; i < specs().size(); ++i) {
       // A detached view shares the flat tensor's version counter, which mark_changed() relies on.
       at::Tensor leaf = part(domain.weights, layout_, specs()[i], i).detach().requires_grad_();
@@ -87,7 +91,8 @@ void Replicas::mark_changed(int domain) { domains_[domain].weights.unsafeGetTens
 void Replicas::verify() const {
   for (int d = 1; d < domain_count(); ++d) {
     for (std::size_t i = 0; i < specs().size(); ++i) {
-      if (raw_bytes(parameter(static_cast<int>(i))) == raw_bytes(parameter(static_cast<int>(i), d))) continue;
+      const at::Tensor first = parameter(static_cast<int>(i)).cpu(), other = parameter(static_cast<int>(i), d).cpu();
+      if (raw_bytes(first) == raw_bytes(other)) continue;
       throw Error(Exit::kDevice,
                   fmt::format("the copies of the weights have come apart: {} of memory domain {} differs from that "
                               "of domain 0; a device or its memory has failed",
@@ -110,7 +115,7 @@ std::vector<NamedTensor> Replicas::state_dict(int domain) const {
   };
   for (std::size_t i = 0; i < specs().size(); ++i) {
     add_buffers(i);
-    tensors.push_back({specs()[i].name, parameter(static_cast<int>(i), domain)});
+    tensors.push_back({specs()[i].name, parameter(static_cast<int>(i), domain).cpu()});
   }
   add_buffers(specs().size());
   return tensors;
@@ -119,7 +124,7 @@ std::vector<NamedTensor> Replicas::state_dict(int domain) const {
 std::vector<std::string> Replicas::parameter_sha256(int domain) const {
   std::vector<std::string> sums;
   for (std::size_t i = 0; i < specs().size(); ++i)
-    sums.push_back(sha256_hex(raw_bytes(parameter(static_cast<int>(i), domain))));
+    sums.push_back(sha256_hex(raw_bytes(parameter(static_cast<int>(i), domain).cpu())));
   return sums;
 }
 

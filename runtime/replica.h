@@ -10,8 +10,8 @@
 // that owns it and is zero in every other lane's bucket, so that the sum over lanes is a gather (DESIGN: training step,
 // 4).
 //
-// With `shared` weights there is one domain; with `per_device` one a lane. Nothing here locks: the graph's edges order
-// who writes a bucket or the weights.
+// With `shared` weights on the host there is one domain; otherwise one a device. Nothing here locks: the graph's edges
+// order who writes a bucket or the weights.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,38 +25,30 @@
 #include <vector>
 
 #include "graph/cut.h"
+#include "runtime/bucket_places.h"
 #include "runtime/lane_buffers.h"
 #include "runtime/model.h"
 #include "runtime/safetensors.h"
 
 namespace lanewise {
 
-// Per-lane flags at the end of a bucket's tail.
-enum class Flag { kEnded, kCut, kNonFinite, kStop, kCount };
-
 // Where everything lies in a bucket, in elements.
-struct BucketLayout {
+struct BucketLayout : BucketPlaces {
   BucketLayout(const std::vector<ParameterSpec>& specs, int stream_count, int lane_count, at::ScalarType dtype);
 
   std::vector<std::int64_t> offsets;  // of each parameter
-  std::int64_t parameters = 0;        // padded length of the parameter part; the tail starts here
-  int streams = 0, lanes = 0;
-  std::int64_t size = 0;  // of the whole bucket
-
-  std::int64_t loss_at(int stream) const { return parameters + 2 * stream; }        // Σ w·r
-  std::int64_t weight_at(int stream) const { return parameters + 2 * stream + 1; }  // Σ w
-  std::int64_t flag_at(int lane, Flag flag) const {
-    return parameters + 2 * streams + lane * static_cast<int>(Flag::kCount) + static_cast<int>(flag);
-  }
+  std::int64_t size = 0;              // of the whole bucket
 };
 
 struct ReplicaOptions {
   at::ScalarType dtype = at::kFloat;
-  bool per_device = false;
-  int lanes = 1, streams = 1;    // of all processes
-  std::optional<LaneRange> own;  // those of this process; absent: all
-  std::uint64_t seed = 0;        // of the initial weights
-  bool average_buffers = false;  // after each step, over the lanes
+  // The memory domain of each own lane, from 0 in the order of their first lanes; empty: all are in one.
+  std::vector<int> domains;
+  std::vector<at::Device> devices;  // of each domain; empty: all on the host
+  int lanes = 1, streams = 1;       // of all processes
+  std::optional<LaneRange> own;     // those of this process; absent: all
+  std::uint64_t seed = 0;           // of the initial weights
+  bool average_buffers = false;     // after each step, over the lanes
 };
 
 class Replicas {
@@ -71,6 +63,9 @@ class Replicas {
   int first_lane() const { return own_.begin; }
   int lane_count() const { return static_cast<int>(lanes_.size()); }
   int domain_count() const { return static_cast<int>(domains_.size()); }
+
+  // The domain that holds a lane's weights.
+  int domain_of(int lane) const { return domain_of_[lane - own_.begin]; }
 
   // A lane's model, bound to leaves whose gradients go to bucket(lane).
   Model& model(int lane) { return *lanes_[lane - own_.begin].model; }
@@ -92,9 +87,10 @@ class Replicas {
   // that is not.
   void verify() const;
 
-  // Parameter i of a domain, a view.
+  // Parameter i of a domain, a view, where the domain is.
   at::Tensor parameter(int i, int domain = 0) const;
-  // A domain's parameters, views, and the lanes' mean of each buffer, in the order and with the names of a state dict.
+  // A domain's parameters, views where it is on the host and copies else, and the lanes' mean of each buffer, in the
+  // order and with the names of a state dict.
   std::vector<NamedTensor> state_dict(int domain = 0) const;
   // SHA-256 of each parameter's raw bytes, hex, in the order of specs().
   std::vector<std::string> parameter_sha256(int domain = 0) const;
@@ -111,6 +107,7 @@ class Replicas {
     at::Tensor weights, reduced;
   };
   const LaneRange own_;
+  std::vector<int> domain_of_;
   std::vector<Lane> lanes_;
   BucketLayout layout_;
   std::vector<Domain> domains_;

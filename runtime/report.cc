@@ -59,7 +59,7 @@ nlohmann::ordered_json manifest(const Plans& plans, int threads) {
           {"seed", train.run.seed},
           {"threads", threads},
           {"dtype", train.run.dtype},
-          {"reduction", train.run.reduction},
+          {"reduction", train.reduction()},
           {"weights", train.run.weights},
           {"on_end", train.end_rule},
           {"versions", versions()},

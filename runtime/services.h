@@ -88,6 +88,10 @@ class RunControl {
   // A step that was dropped under `skip`, since a loss or gradient is not finite: `what` says where. Its rows are left
   // over.
   virtual Next skipped(const std::string& what, std::span<const Tag> rows, bool stop) = 0;
+  // Whether after_step() would pause or end the run once so many steps are applied.
+  virtual bool rests_after(std::uint64_t step) const = 0;
+  // Samples of a round that was begun after the last step: they are left over.
+  virtual void dropped(std::span<const Tag> rows) = 0;
   // A step that does not count, since a stream has ended: nothing was applied, its rows are left over, the run ends.
   virtual void not_applied(const Reduced& reduced, std::span<const Tag> rows) = 0;
 };

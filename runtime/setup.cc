@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 
+#include "runtime/devices/device_training.h"
 #include "runtime/model.h"
 #include "runtime/snapshot.h"
 
@@ -28,7 +29,42 @@ SourceRules source_rules(const Plan& train) {
   return rules;
 }
 
-std::unique_ptr<Replicas> make_replicas(const Plan& train, const StreamTable& streams, LaneRange own) {
+namespace {
+
+// Numbers the different ones of these from 0, in the order in which they come.
+template <class T>
+std::vector<int> numbered(const std::vector<T>& all) {
+  std::vector<T> seen;
+  std::vector<int> numbers;
+  for (const T& one : all) {
+    const auto it = std::ranges::find(seen, one);
+    numbers.push_back(static_cast<int>(it - seen.begin()));
+    if (it == seen.end()) seen.push_back(one);
+  }
+  return numbers;
+}
+
+// Which lanes of `own` share weights, and where.
+void place(ReplicaOptions& options, const Plan& train, LaneRange own, const Accelerator* accelerator) {
+  const std::vector<int> gpus = accelerator != nullptr ? gpus_of_lanes(train, own) : std::vector<int>{};
+  if (!gpus.empty()) {
+    options.domains = numbered(gpus);
+    for (std::size_t i = 0; i < gpus.size(); ++i) {
+      if (options.domains[i] == static_cast<int>(options.devices.size()))
+        options.devices.push_back(accelerator->device(gpus[i]));
+    }
+  } else if (train.run.weights == "per_device") {
+    std::vector<std::string> names;
+    const std::vector<int> lanes = train.with_role(Role::kCompute);
+    for (int lane = own.begin; lane < own.begin + own.count(); ++lane) names.push_back(train.nodes[lanes[lane]].device);
+    options.domains = numbered(names);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Replicas> make_replicas(const Plan& train, const StreamTable& streams, LaneRange own,
+                                        const Accelerator* accelerator) {
   const std::vector<int> lanes = train.with_role(Role::kCompute);
   if (lanes.empty() || train.with_role(Role::kOptimizer).empty()) {
     throw Error(Exit::kPipeline, "the pipeline trains nothing: it needs compute nodes, a reduction and an optimizer");
@@ -42,15 +78,15 @@ std::unique_ptr<Replicas> make_replicas(const Plan& train, const StreamTable& st
   }
   const PlanModel& model = train.model(lane.params["model"].get<std::string>());
   const ModelType& type = model_type(model.type);
-  auto replicas =
-      std::make_unique<Replicas>([&] { return type.make(model.params, *batch.x, *prediction.y); }, model.name,
-                                 ReplicaOptions{.dtype = train.run.dtype == "float64" ? at::kDouble : at::kFloat,
-                                                .per_device = train.run.weights == "per_device",
-                                                .lanes = static_cast<int>(lanes.size()),
-                                                .streams = streams.size(),
-                                                .own = own,
-                                                .seed = train.run.seed,
-                                                .average_buffers = train.run.buffers == "average"});
+  ReplicaOptions options{.dtype = train.run.dtype == "float64" ? at::kDouble : at::kFloat,
+                         .lanes = static_cast<int>(lanes.size()),
+                         .streams = streams.size(),
+                         .own = own,
+                         .seed = train.run.seed,
+                         .average_buffers = train.run.buffers == "average"};
+  place(options, train, own, accelerator);
+  auto replicas = std::make_unique<Replicas>([&] { return type.make(model.params, *batch.x, *prediction.y); },
+                                             model.name, std::move(options));
   if (const auto init = model.params.find("init");
       init != model.params.end() && init->is_string() && !init->get<std::string>().empty()) {
     const auto path = init->get<std::string>();

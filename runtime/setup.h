@@ -5,6 +5,7 @@
 
 #include "graph/cut.h"
 #include "graph/plan.h"
+#include "runtime/devices/queue.h"
 #include "runtime/replica.h"
 #include "runtime/services.h"
 
@@ -21,7 +22,8 @@ SourceRules source_rules(const Plan& train);
 
 // The replicas of a whole training plan's one model, one lane a compute node; of them, those of this process. Throws
 // Error(kPipeline) for a pipeline that trains nothing, and Error(kCheckpoint) when the model's `init` file does not
-// fit.
-std::unique_ptr<Replicas> make_replicas(const Plan& train, const StreamTable& streams, LaneRange own);
+// fit. `accelerator`: of lanes on GPUs; null: all are on the host, whatever the plan says.
+std::unique_ptr<Replicas> make_replicas(const Plan& train, const StreamTable& streams, LaneRange own,
+                                        const Accelerator* accelerator = nullptr);
 
 }  // namespace lanewise

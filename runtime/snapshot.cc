@@ -80,8 +80,8 @@ nlohmann::ordered_json whole_manifest(const TrainingParts& parts, nlohmann::orde
 }  // namespace
 
 void load_weights(Replicas& replicas, const std::vector<NamedTensor>& weights, const std::string& from) {
-  std::vector<NamedTensor> own = replicas.state_dict();
-  for (NamedTensor& parameter : own) {
+  const std::vector<NamedTensor> own = replicas.state_dict();
+  for (const NamedTensor& parameter : own) {
     const at::Tensor* const saved = find(weights, parameter.name);
     const auto shape = [](const at::Tensor& t) { return to_string(Shape(t.sizes().vec())); };
     if (saved == nullptr) {
@@ -91,8 +91,9 @@ void load_weights(Replicas& replicas, const std::vector<NamedTensor>& weights, c
       throw Error(Exit::kCheckpoint, fmt::format("{}: \"{}\" is {}, and in this model {}", from, parameter.name,
                                                  shape(*saved), shape(parameter.tensor)));
     }
-    parameter.tensor.copy_(*saved);
   }
+  for (std::size_t i = 0; i < replicas.specs().size(); ++i)
+    replicas.parameter(static_cast<int>(i)).copy_(*find(weights, replicas.specs()[i].name));
   for (const NamedTensor& saved : weights) {
     // PyTorch counts the batches that a normalisation has seen, of which nothing here depends.
     if (find(own, saved.name) == nullptr && !saved.name.ends_with("num_batches_tracked")) {
@@ -138,7 +139,8 @@ Checkpoint take_snapshot(const TrainingParts& parts, const Flow& flow, std::uint
     checkpoint.weights = parts.replicas.state_dict();
     for (NamedTensor& t : checkpoint.weights) t.tensor = t.tensor.clone();
     for (const NamedTensor& t : parts.optimizers.state())
-      checkpoint.state.push_back({kOptimizer + t.name, t.tensor.clone()});
+      checkpoint.state.push_back(
+          {kOptimizer + t.name, t.tensor.to(at::kCPU, t.tensor.scalar_type(), false, /*copy=*/true)});
   }
   if (parts.recurrent.size() > 0)
     checkpoint.state.push_back({kRecurrent, gather_streams(parts, parts.recurrent.rows())});

@@ -41,6 +41,14 @@ std::vector<double> tensor_values(const at::Tensor& tensor) {
   return values;
 }
 
+void set_element(const at::Tensor& tensor, std::int64_t index, double value) {
+  if (tensor.scalar_type() == at::kFloat) {
+    tensor.mutable_data_ptr<float>()[index] = static_cast<float>(value);
+  } else {
+    tensor.mutable_data_ptr<double>()[index] = value;
+  }
+}
+
 Shape shape_of(const at::Tensor& tensor) { return tensor.sizes().vec(); }
 
 std::string_view raw_bytes(const at::Tensor& tensor) {

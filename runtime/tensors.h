@@ -19,6 +19,9 @@ at::Tensor make_tensor(std::span<const double> values, const Shape& shape, at::S
 // The elements in row-major order as doubles.
 std::vector<double> tensor_values(const at::Tensor& tensor);
 
+// Sets an element of a contiguous float32 or float64 tensor on the host, counted in row-major order.
+void set_element(const at::Tensor& tensor, std::int64_t index, double value);
+
 Shape shape_of(const at::Tensor& tensor);
 
 // The elements as they lie in memory. Requires: contiguous, on the host.

@@ -11,6 +11,8 @@
 #include "runtime/checkpoint_writer.h"
 #include "runtime/communicator.h"
 #include "runtime/data_files.h"
+#include "runtime/device.h"
+#include "runtime/devices/device_training.h"
 #include "runtime/directory_lock.h"
 #include "runtime/dropout.h"
 #include "runtime/evaluation.h"
@@ -137,6 +139,15 @@ class Trainer::Impl final : public RunControl {
     return next(stop);
   }
 
+  bool rests_after(std::uint64_t step) const override {
+    const auto& steps = plans_.train.run.steps;
+    return (steps && step >= static_cast<std::uint64_t>(*steps)) || evaluation_due(step) || checkpoint_due(step);
+  }
+
+  void dropped(std::span<const Tag> rows) override {
+    for (const Tag& row : rows) ledger_.leave(row);
+  }
+
   void not_applied(const Reduced& reduced, std::span<const Tag> rows) override {
     for (const Tag& row : rows) ledger_.leave(row);
     std::string cut_by;
@@ -187,21 +198,29 @@ class Trainer::Impl final : public RunControl {
     services_.add(*directory_);
     services_.add<RunControl>(*this);
     services_.add(means_);
-    replicas_ = make_replicas(plans_.train, streams_, lanes_.own());
+    accelerator_ = open_accelerator(plans_.train);
+    replicas_ = make_replicas(plans_.train, streams_, lanes_.own(), accelerator_.get());
     services_.add(*replicas_);
     const PlanNode& optimizer = plans_.train.nodes[plans_.train.with_role(Role::kOptimizer).front()];
     optimizers_ = std::make_unique<Optimizers>(read_checked<OptimizerParams>(optimizer.params), *replicas_);
     services_.add(*optimizers_);
     recurrent_ = std::make_unique<RecurrentState>(streams_.size(), replicas_->any_model().state_size(), rules_.dtype);
     services_.add(*recurrent_);
-    communicator_ = world_.communicator(plans_.train.run.reduction);
-    services_.add(*communicator_);
+    if (accelerator_ != nullptr) {
+      devices_ = std::make_unique<DeviceTraining>(DeviceTraining::Parts{
+          *accelerator_, plans_.train, *replicas_, *optimizers_, lanes_, dropout_, world_, options_.peer_timeout});
+      services_.add(*devices_);
+      services_.add<Communicator>(devices_->reduction());
+    } else {
+      communicator_ = world_.communicator(plans_.train.reduction());
+      services_.add(*communicator_);
+    }
     if (checkpoint) {
       restore(*checkpoint);
     } else {
       fit_normalizers(train_, services_, normalization_, [this] { stop_before_first_step(); });
     }
-    if (const std::string where = communicator_->apart(*replicas_); !where.empty()) {
+    if (const std::string where = services_.get<Communicator>().apart(*replicas_); !where.empty()) {
       throw Error(Exit::kPeer, fmt::format("the processes begin with different weights: {}; give all of them the same "
                                            "file of initial weights (a model's init)",
                                            where));
@@ -210,6 +229,7 @@ class Trainer::Impl final : public RunControl {
     services_.add(*units_);
     nodes_ = make_nodes(train_, services_);
     if (checkpoint) restore_nodes(parts(), *checkpoint, nodes_);
+    if (accelerator_ != nullptr) accelerator_->settle();
   }
 
   // Opens the run directory, which is the first process's; the checkpoint to go on from, if any.
@@ -276,10 +296,12 @@ class Trainer::Impl final : public RunControl {
       // An evaluation that was broken off is the first thing that a resumed run does.
       while (!record_.stopped && !is_over() && flow.run() == Flow::Outcome::kPaused) {
         progress_->watch(train_, nullptr);
+        if (devices_ != nullptr) devices_->wait();
         if (evaluation_due()) evaluate();
         if (checkpoint_due()) save(flow);
         progress_->watch(train_, &flow);
       }
+      if (devices_ != nullptr) devices_->wait();
       close(flow);
       ledger_.check(streams_);
       record_.settle(world_);
@@ -348,12 +370,15 @@ class Trainer::Impl final : public RunControl {
     return next(stop) == Next::kFinish;
   }
 
-  bool falls_on(std::optional<std::int64_t> every) const {
-    const std::uint64_t step = directory_->step.load();
+  static bool falls_on(std::optional<std::int64_t> every, std::uint64_t step) {
     return every && step > 0 && step % static_cast<std::uint64_t>(*every) == 0;
   }
-  bool evaluation_due() const { return plans_.evaluate && falls_on(plans_.train.evaluate->every); }
-  bool checkpoint_due() const { return saves() && falls_on(plans_.train.run.checkpoint.every); }
+  bool evaluation_due(std::uint64_t step) const {
+    return plans_.evaluate && falls_on(plans_.train.evaluate->every, step);
+  }
+  bool evaluation_due() const { return evaluation_due(directory_->step.load()); }
+  bool checkpoint_due(std::uint64_t step) const { return saves() && falls_on(plans_.train.run.checkpoint.every, step); }
+  bool checkpoint_due() const { return checkpoint_due(directory_->step.load()); }
 
   // There is a directory to save to; only the first process writes there.
   bool saves() const { return !options_.directory.empty(); }
@@ -418,6 +443,7 @@ class Trainer::Impl final : public RunControl {
   void save(const Flow& flow) {
     if (!saves() || saved_at_ == directory_->step.load()) return;
     const std::uint64_t step = directory_->step.load();
+    if (devices_ != nullptr) devices_->save_state(*recurrent_);
     Checkpoint checkpoint = take_snapshot(parts(), flow, step);
     saved_at_ = step;
     nlohmann::ordered_json& manifest = checkpoint.manifest;
@@ -434,6 +460,7 @@ class Trainer::Impl final : public RunControl {
 
   void restore(const Checkpoint& checkpoint) {
     restore_parts(parts(), checkpoint);
+    if (devices_ != nullptr) devices_->load_state(*recurrent_);
     directory_->step.store(checkpoint.step);
     saved_at_ = checkpoint.step;
     record_.restore(checkpoint.manifest);
@@ -536,7 +563,11 @@ class Trainer::Impl final : public RunControl {
     report["weights_sha256"] = replicas_ != nullptr ? nlohmann::ordered_json(replicas_->weights_sha256()) : nullptr;
     if (world_.size() > 1)
       report["processes"] = {{"count", world_.size()}, {"rank", world_.rank()}, {"all_told", all_told_}};
-    if (world_.size() > 1 && steps > 0) report["processes"]["exchange"] = communicator_->through();
+    if (world_.size() > 1 && steps > 0) report["processes"]["exchange"] = services_.get<Communicator>().through();
+    if (devices_ != nullptr) {
+      report["devices"] = devices_->told();
+      report["exchange"] = devices_->reduction().through();
+    }
     report["threads"] = threads_;
     report["seconds"] = {{"all", seconds_since(started_)}, {"training", seconds_}};
     report["steps_per_second"] = rate(static_cast<double>(steps));
@@ -575,11 +606,13 @@ class Trainer::Impl final : public RunControl {
   CheckpointWriter::Times saves_;
   nlohmann::ordered_json data_;  // what the sources read
   std::unique_ptr<Units> units_;
+  std::unique_ptr<Accelerator> accelerator_;
   std::unique_ptr<Replicas> replicas_;
   std::unique_ptr<Optimizers> optimizers_;
   std::unique_ptr<RecurrentState> recurrent_;
-  std::unique_ptr<Communicator> communicator_;
-  std::vector<std::unique_ptr<Node>> nodes_;  // until the flow has them
+  std::unique_ptr<Communicator> communicator_;  // of lanes on the host
+  std::unique_ptr<DeviceTraining> devices_;     // of lanes on GPUs
+  std::vector<std::unique_ptr<Node>> nodes_;    // until the flow has them
   Ledger ledger_;  // with cursors_ and skips: written by the optimizer's firings only, read when the flow rests
   Cursors cursors_;
   TargetMeans means_;

@@ -18,11 +18,12 @@ namespace lanewise {
 class World;
 
 struct RunOptions {
-  std::string directory;   // made by run(); "" writes nothing. In a process that is not the first: "" or not
-  bool resume = false;     // go on from the directory's newest checkpoint, or from step 0 where there is none
-  bool quiet = false;      // no progress
-  bool terminal = false;   // standard error is a terminal: one progress line that is rewritten
-  bool pin = false;        // each worker on a core of its own
+  std::string directory;  // made by run(); "" writes nothing. In a process that is not the first: "" or not
+  bool resume = false;    // go on from the directory's newest checkpoint, or from step 0 where there is none
+  bool quiet = false;     // no progress
+  bool terminal = false;  // standard error is a terminal: one progress line that is rewritten
+  bool pin = false;       // each worker on a core of its own
+  std::chrono::milliseconds peer_timeout{60000};  // of GPUs that train together, one may be late so long
   World* world = nullptr;  // the processes that train together, which outlive the run; null: this one alone
   // Asked now and then; a signal number once one came. The run then finishes its step and ends with kStopped.
   std::function<int()> signal = [] { return 0; };

@@ -91,9 +91,10 @@ struct Prediction {
 // Replicas::reduced(), once the step is complete.
 struct Reduced {
   std::uint64_t round = 0;
-  bool complete = true;                        // the step's last round, or the one that drops it under `skip`
-  double n = 0;                                // sum of row weights over all lanes
-  std::optional<double> loss;                  // sum of w * r over all rows / n; nullopt when n is 0
+  bool known = true;           // what comes below; false: it is still on its way from the devices (runtime/devices)
+  bool complete = true;        // the step's last round, or the one that drops it under `skip`
+  double n = 0;                // sum of row weights over all lanes
+  std::optional<double> loss;  // sum of w * r over all rows / n; nullopt when n is 0
   std::vector<std::optional<double>> lanes;    // per lane, its own mean
   std::vector<std::optional<double>> streams;  // per stream, its own mean
   std::vector<Gradient> gradients;             // by lane, of this round

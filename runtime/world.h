@@ -27,6 +27,8 @@ class World {
   int rank() const { return rank_; }
   int size() const { return size_; }
   bool first() const { return rank_ == 0; }
+  // What a process is called in messages: "rank 1 (lane4, lane5)".
+  virtual std::string name_of(int rank) const { return "rank " + std::to_string(rank); }
 
   // What each process gives, by rank.
   virtual std::vector<std::string> gather(const std::string& own) { return {own}; }

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <map>
 
+#include "graph/text.h"
 #include "nodes/builtin.h"
 #include "runtime/device.h"
 #include "tools/options.h"
@@ -236,10 +237,7 @@ Json check(const std::string& file, const Plans& plans) {
     }
   }
   if (const std::string why = device_refusal(plans.train); !why.empty()) json["notes"].push_back(why);
-  if (const int gpus = visible_gpus()) {
-    json["notes"].push_back(
-        fmt::format("{} GPU{} here; this version computes on CPU devices only", gpus, gpus == 1 ? " is" : "s are"));
-  }
+  if (const int gpus = visible_gpus()) json["notes"].push_back(fmt::format("{} here", counted(gpus, "GPU")));
   json["checked"] = {{"nodes", nodes}, {"parameters", parameters}, {"edges", edges}, {"unknown", unknown}};
   return json;
 }

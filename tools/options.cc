@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "graph/registry.h"
+#include "runtime/device.h"
 #include "tools/output.h"
 
 namespace lanewise {
@@ -94,8 +95,8 @@ std::vector<Override> Options::overrides() const {
 }
 
 Plans Options::plan(const Registry& registry) const {
-  // This version computes on virtual CPU devices: auto:* is cpu:* whatever GPUs there are.
-  return plan_file(file_, registry, {.overrides = overrides(), .gpus = 0, .cores = usable_cores(), .infer = true});
+  return plan_file(file_, registry,
+                   {.overrides = overrides(), .gpus = usable_gpus(), .cores = usable_cores(), .infer = true});
 }
 
 int usable_cores() {

@@ -29,7 +29,12 @@ int resume_command(const Arguments& arguments) {
                              timeout_s);
   const std::unique_ptr<World> world = meet_processes(plans, "resume", timeout_s);
   return train_and_tell(std::move(plans),
-                        {.directory = options.file(), .resume = true, .quiet = quiet, .pin = pin, .world = world.get()},
+                        {.directory = options.file(),
+                         .resume = true,
+                         .quiet = quiet,
+                         .pin = pin,
+                         .peer_timeout = as_time(timeout_s),
+                         .world = world.get()},
                         json);
 }
 

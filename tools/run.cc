@@ -115,7 +115,12 @@ int run_command(const Arguments& arguments) {
   }
   if (world != nullptr) resume = world->from_first(resume ? "resume" : "").size() > 0;
   return train_and_tell(std::move(plans),
-                        {.directory = directory, .resume = resume, .quiet = quiet, .pin = pin, .world = world.get()},
+                        {.directory = directory,
+                         .resume = resume,
+                         .quiet = quiet,
+                         .pin = pin,
+                         .peer_timeout = as_time(timeout_s),
+                         .world = world.get()},
                         json);
 }
 

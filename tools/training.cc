@@ -21,10 +21,6 @@ namespace {
 
 constexpr double kLongestTimeout = 1e6;  // seconds
 
-std::chrono::milliseconds as_time(double seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds));
-}
-
 // Before messages, where there are several processes.
 std::string speaker(const World* world) { return world == nullptr ? "" : fmt::format("rank {}: ", world->rank()); }
 
@@ -68,6 +64,10 @@ void check_parts(const Plan& train, int processes) {
 
 }  // namespace
 
+std::chrono::milliseconds as_time(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds));
+}
+
 std::unique_ptr<World> meet_processes(const Plans& plans, const std::string& command, double timeout_s) {
   const std::optional<ProcessPlace> place = process_place();
   if (!place) return nullptr;
@@ -98,6 +98,7 @@ Plans plan_for_all(const std::function<Plans()>& make, double timeout_s) {
   try {
     Plans plans = make();
     if (const std::string why = device_refusal(plans.train); !why.empty()) throw Error(Exit::kDevice, why);
+    load_device_library(plans.train);
     if (place) check_parts(plans.train, place->size);
     return plans;
   } catch (const Error& error) {

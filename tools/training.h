@@ -1,6 +1,7 @@
 // What `run` and `resume` do alike: train, say how it went, and end with what came of it.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,6 +24,8 @@ Plans plan_for_all(const std::function<Plans()>& make, double timeout_s);
 void add_peer_timeout(Options& options, std::string& text);
 // Its value in seconds. Throws Error(kCommandLine).
 double peer_timeout(const std::string& text);
+// In whole milliseconds.
+std::chrono::milliseconds as_time(double seconds);
 
 // Trains with this process's signals and standard error; prints the report as a summary, or as JSON. The exit code.
 int train_and_tell(Plans plans, RunOptions options, bool json);

@@ -64,14 +64,20 @@ NcclClique::~NcclClique() {
   for (const ncclComm_t one : communicators_) nccl_.comm_destroy(one);
 }
 
-void NcclClique::all_reduce(const std::vector<void*>& buffers, std::size_t count, ncclDataType_t type,
-                            std::uint64_t round) {
+void NcclClique::launch(const std::vector<void*>& buffers, std::size_t count, ncclDataType_t type,
+                        std::uint64_t round) {
   const std::string doing = fmt::format("in round {}", round);
   if (communicators_.empty()) fail(doing, "the ranks have parted");
   // Ready is launched: before that, a stream looks as if it had nothing to do.
   in_group(doing, {"enqueued", round}, {"launched", round}, [&](int i) {
-    return nccl_.all_reduce(buffers[i], buffers[i], count, type, ncclSum, communicators_[i], streams_.stream(i));
+    return nccl_.all_reduce(buffers[i], buffers[i], count, type, ncclSum, communicators_[i],
+                            static_cast<cudaStream_t>(streams_.stream(i)));
   });
+}
+
+void NcclClique::finish(std::uint64_t round) {
+  const std::string doing = fmt::format("in round {}", round);
+  if (communicators_.empty()) fail(doing, "the ranks have parted");
   wait(Until::kDone, doing, {"reduced", round});
 }
 

@@ -12,19 +12,9 @@
 #include <vector>
 
 #include "runtime/nccl/library.h"
+#include "runtime/nccl/streams.h"
 
 namespace lanewise {
-
-// The queues of work of this process's devices, in the order of its ranks.
-class DeviceStreams {
- public:
-  virtual ~DeviceStreams() = default;
-  // Makes a device the calling thread's.
-  virtual void use(int device) = 0;
-  virtual cudaStream_t stream(int device) = 0;
-  // Whether all that was put into the stream is done; never waits.
-  virtual bool done(int device) = 0;
-};
 
 struct NcclPlace {
   int first = 0, count = 1, all = 1;         // this process's ranks are [first, first + count) of all
@@ -46,9 +36,12 @@ class NcclClique {
   NcclClique(const NcclClique&) = delete;
   NcclClique& operator=(const NcclClique&) = delete;
 
-  // buffers[i], of `count` elements on the device of rank first + i, becomes the sum over all ranks; in place. Returns
-  // when it has. Throws Error(kPeer), with everything aborted; the clique is then of no more use.
-  void all_reduce(const std::vector<void*>& buffers, std::size_t count, ncclDataType_t type, std::uint64_t round);
+  // buffers[i], of `count` elements on the device of rank first + i, becomes the sum over all ranks; in place, and in
+  // the order of the device's stream. Returns when it is launched everywhere here. Throws Error(kPeer), with everything
+  // aborted; the clique is then of no more use.
+  void launch(const std::vector<void*>& buffers, std::size_t count, ncclDataType_t type, std::uint64_t round);
+  // Returns when what was launched last is done; otherwise as launch().
+  void finish(std::uint64_t round);
 
  private:
   struct Event {

@@ -235,8 +235,8 @@ TEST_CASE("run: a GPU is refused with what to write instead, and nothing is left
   const Ran ran = run_in(dir, "out", {"configs/gpu8.json"});
   CHECK(ran.finished.exit == 9);
   CHECK(ran.finished.err ==
-        "error: lane0 is to compute on cuda:0, and this version computes on CPU devices only; on virtual ones it runs "
-        "with --set lane.device=cpu:*\n");
+        "error: lane0 is to compute on cuda:0, and no GPU is here; on virtual devices of the host it runs with --set "
+        "lane.device=cpu:*\n");
   CHECK(ran.finished.out == "");
   CHECK_FALSE(fs::exists(dir.path("out")));
   CHECK(lanewise_command({"check", "configs/gpu8.json"}).exit == 0);

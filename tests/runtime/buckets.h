@@ -12,6 +12,7 @@
 #include "runtime/communicator.h"
 #include "runtime/random.h"
 #include "runtime/replica.h"
+#include "tests/runtime/models.h"
 
 namespace lanewise {
 
@@ -34,11 +35,17 @@ inline void refill(Replicas& r, int round) {
 }
 
 // Lanes of two streams each, over a linear model of `width` inputs; buckets filled with wide-ranging random numbers and
-// weights that are not all one. `own`: those that are here.
+// weights that are not all one. `own`: those that are here; `devices`: of the domains.
 inline Replicas filled(int lanes, at::ScalarType dtype, std::int64_t width, bool per_device = false,
-                       std::optional<LaneRange> own = std::nullopt, int round = 0) {
+                       std::optional<LaneRange> own = std::nullopt, int round = 0,
+                       std::vector<at::Device> devices = {}) {
   Replicas r([&] { return model_type("linear").make(nlohmann::json::object(), {width}, {1}); }, "net",
-             {.dtype = dtype, .per_device = per_device, .lanes = lanes, .streams = 2 * lanes, .own = own});
+             {.dtype = dtype,
+              .domains = domains(per_device, own ? own->count() : lanes),
+              .devices = std::move(devices),
+              .lanes = lanes,
+              .streams = 2 * lanes,
+              .own = own});
   refill(r, round);
   return r;
 }
@@ -76,7 +83,7 @@ inline std::string wrong_after(Communicator& communicator, Replicas& r, const Ri
   }
   const at::Tensor same = at::tensor(right.values, at::kDouble).to(r.weights(0).scalar_type());
   bool equal = n == right.n;
-  for (int d = 0; d < r.domain_count(); ++d) equal = equal && at::equal(r.reduced(d), same);
+  for (int d = 0; d < r.domain_count(); ++d) equal = equal && at::equal(r.reduced(d).cpu(), same);
   return equal ? "" : "other bits";
 }
 

@@ -43,13 +43,21 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("device: the GPUs that are visible are those that the driver shows") {
-  const fs::path shown = "/proc/driver/nvidia/gpus";
+TEST_CASE(
+    "device: the GPUs that are visible are those with device files, of which CUDA_VISIBLE_DEVICES may leave fewer") {
   int count = 0;
-  if (fs::exists(shown)) {
-    for ([[maybe_unused]] const auto& entry : fs::directory_iterator(shown)) ++count;
-  }
-  CHECK(visible_gpus() == count);
+  while (fs::exists(fmt::format("/dev/nvidia{}", count))) ++count;
+  CHECK(visible_gpus() >= count);
+  ::setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  CHECK(visible_gpus() == 0);
+  ::setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+  CHECK(visible_gpus() <= 1);
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  ::setenv("LANEWISE_EMULATED_GPUS", "3", 1);
+  CHECK(visible_gpus() == 3);
+  ::setenv("LANEWISE_EMULATED_GPUS", "many", 1);
+  CHECK_THROWS(visible_gpus());
+  ::unsetenv("LANEWISE_EMULATED_GPUS");
 }
 
 }  // namespace

@@ -106,7 +106,7 @@ void run_lane(Replicas& replicas, int lane, const std::vector<PlainLoop::Row>& r
 TrainedRun run_lanes(const Case& c, const Samples& samples, Backward backward = Backward::kRight) {
   Replicas replicas(
       [&] { return model_type(c.model).make(c.params, c.input, {1}); }, "net",
-      {.dtype = c.dtype, .per_device = c.per_device, .lanes = kLanes, .streams = kStreams, .seed = kSeed});
+      {.dtype = c.dtype, .domains = domains(c.per_device, kLanes), .lanes = kLanes, .streams = kStreams, .seed = kSeed});
   const auto communicator = make_local_communicator();
   std::vector<std::unique_ptr<FlatOptimizer>> optimizers;
   for (int d = 0; d < replicas.domain_count(); ++d) {

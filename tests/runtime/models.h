@@ -6,12 +6,20 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "runtime/model.h"
 
 namespace lanewise {
+
+// Of so many lanes, for ReplicaOptions: each in a memory domain of its own, or all in one.
+inline std::vector<int> domains(bool per_device, int lanes) {
+  std::vector<int> all(static_cast<std::size_t>(lanes), 0);
+  if (per_device) std::iota(all.begin(), all.end(), 0);
+  return all;
+}
 
 inline std::unique_ptr<Model> make(const std::string& type, const nlohmann::json& params, const Shape& input,
                                    const Shape& output) {

@@ -17,7 +17,7 @@ Replicas replicas(int lanes, bool per_device, at::ScalarType dtype = at::kFloat,
       [] {
         return model_type("mlp").make({{"hidden", {5}}}, {3}, {1});
       },
-      "net", {.dtype = dtype, .per_device = per_device, .lanes = lanes, .streams = 2 * lanes, .seed = seed});
+      "net", {.dtype = dtype, .domains = domains(per_device, lanes), .lanes = lanes, .streams = 2 * lanes, .seed = seed});
 }
 
 void step(Replicas& r, int domain, bool mark) {

@@ -1,11 +1,13 @@
-// The NCCL communicator against a fake NCCL that has the real one's interface and rules, on host memory: what it adds
-// up, that it keeps the rules, and that every fault ends it in time. Not verified on a GPU.
-#include "runtime/nccl/communicator.h"
+// The reduction between GPUs, emulated ones, against a fake NCCL that has the real one's interface and rules, on host
+// memory: what it adds up, that it keeps the rules, and that every fault ends it in time. Not verified on a GPU.
+#include "runtime/devices/device_reduction.h"
 
 #include <dlfcn.h>
+#include <nccl.h>
 
 #include <cstdlib>
 
+#include "runtime/devices/emulated.h"
 #include "runtime/tensors.h"
 #include "tests/check.h"
 #include "tests/fake_nccl/fake_nccl.h"
@@ -30,8 +32,10 @@ class Fake {
   Fake() : library_(::dlopen(library_path(), RTLD_NOW | RTLD_LOCAL)) {
     REQUIRE(library_ != nullptr);
     function<void()>("fake_nccl_reset")();
+    ::setenv("LANEWISE_EMULATED_NCCL", library_path(), 1);
   }
   ~Fake() {
+    ::unsetenv("LANEWISE_EMULATED_NCCL");
     function<void()>("fake_nccl_reset")();
     ::dlclose(library_);
   }
@@ -44,8 +48,6 @@ class Fake {
   void inject(FakeNcclFault fault, int rank, std::int64_t at, std::int64_t value = 0) {
     function<bool(FakeNcclFault, int, std::int64_t, std::int64_t)>("fake_nccl_inject")(fault, rank, at, value);
   }
-  void use(int device) { function<void(int)>("fake_nccl_set_device")(device); }
-  bool done(const void* stream) { return function<bool(const void*)>("fake_nccl_stream_done")(stream); }
   std::string violations() { return text("fake_nccl_violations"); }
   std::string live() { return text("fake_nccl_live"); }
 
@@ -63,33 +65,30 @@ class Fake {
   void* const library_;
 };
 
-// Streams of as many devices, numbered from `first` over all processes.
-class HostStreams final : public DeviceStreams {
+// Between as many emulated GPUs as the replicas have domains.
+class Reduction {
  public:
-  HostStreams(Fake& fake, int first) : fake_(fake), first_(first) {}
-  void use(int device) override { fake_.use(first_ + device); }
-  cudaStream_t stream(int device) override { return reinterpret_cast<cudaStream_t>(&places_[device]); }
-  bool done(int device) override { return fake_.done(stream(device)); }
+  Reduction(World& world, Replicas& replicas, const std::string& mode, bool accumulates = false,
+            milliseconds timeout = milliseconds(20000))
+      : accelerator_(make_emulated_accelerator()),
+        reduction_(world, replicas, *accelerator_, std::vector<int>(static_cast<std::size_t>(replicas.domain_count())),
+                   {.mode = mode, .accumulates = accumulates, .peer_timeout = timeout}) {}
+  DeviceReduction* operator->() { return &reduction_; }
+  DeviceReduction& operator*() { return reduction_; }
 
  private:
-  Fake& fake_;
-  const int first_;
-  char places_[16] = {};
+  const std::unique_ptr<Accelerator> accelerator_;
+  DeviceReduction reduction_;
 };
-
-NcclOptions options(const std::string& reduction, milliseconds timeout = milliseconds(20000)) {
-  return {.library = library_path(), .reduction = reduction, .timeout = timeout};
-}
 
 std::string bits_of(Replicas& r, int domain) { return std::string(raw_bytes(r.reduced(domain).contiguous())); }
 
 // Of eight ranks in one process, after reducing `rounds` rounds; "" when all goes well.
-std::string failure_of(Fake& fake, int rounds, milliseconds timeout) {
+std::string failure_of(int rounds, milliseconds timeout) {
   World alone;
   Replicas r = filled(8, at::kFloat, 20, true);
-  HostStreams streams(fake, 0);
   return error_of([&] {
-    const auto communicator = make_nccl_communicator(alone, r, streams, options("deterministic", timeout));
+    Reduction communicator(alone, r, "deterministic", false, timeout);
     for (int round = 0; round < rounds; ++round) communicator->reduce(r, {.number = static_cast<std::uint64_t>(round)});
   });
 }
@@ -112,8 +111,7 @@ TEST_CASE("nccl_conformance_8_ranks: reference gives the local communicator's bi
         const std::vector<std::string> wrong = in_processes(processes, [&](World& world) -> std::string {
           const LaneRange own = lanes_of(8, world.rank(), world.size());
           Replicas r = filled(8, dtype, 255, true, own);
-          HostStreams streams(fake, own.begin);
-          const auto communicator = make_nccl_communicator(world, r, streams, options("reference"));
+          Reduction communicator(world, r, "reference", rounds > 1);
           return wrong_after(*communicator, r, right, rounds);
         });
         for (const std::string& text : wrong) CHECK(text == "");
@@ -129,11 +127,10 @@ TEST_CASE("nccl_conformance_8_ranks: ten thousand rounds with random delays give
   fake.delay(11, 20);
   World alone;
   Replicas r = filled(8, at::kFloat, 20, true);
-  HostStreams streams(fake, 0);
   const Right right = right_sum(8, at::kFloat, 20, 1);
   const at::Tensor want = at::tensor(right.values, at::kDouble);
   {
-    const auto communicator = make_nccl_communicator(alone, r, streams, options("deterministic"));
+    Reduction communicator(alone, r, "deterministic");
     communicator->reduce(r);
     const std::string first = bits_of(r, 0);
     CHECK(((r.reduced(0).to(at::kDouble) - want).norm() / want.norm()).item<double>() < 1e-6);
@@ -168,12 +165,12 @@ TEST_CASE("nccl_faults: each ends in time with the round, the rank and what the 
     Fake fake;
     fake.inject(f.fault, 3, f.at, f.value);
     const auto start = std::chrono::steady_clock::now();
-    const std::string error = failure_of(fake, 10, milliseconds(300));
+    const std::string error = failure_of(10, milliseconds(300));
     CHECK(seconds_since(start) < 4);
     CAPTURE(error);
     CHECK(error.starts_with("8: the reduction failed "));
     CHECK(error.find(f.says) != std::string::npos);
-    CHECK(error.find("rank 3 (lanes 3 on): ") != std::string::npos);
+    CHECK(error.find("rank 3 (lane3 on): ") != std::string::npos);
     if (f.at == 5) CHECK(error.find("round 5") != std::string::npos);
     CHECK(fake.violations() == "");
     CHECK(fake.live() == "");
@@ -184,14 +181,13 @@ TEST_CASE(
     "nccl_faults: a rank that is late within the timeout is waited for, and a result that differs is other bits") {
   Fake fake;
   fake.inject(kFakeNcclLate, 2, 3, 200);
-  CHECK(failure_of(fake, 10, milliseconds(5000)) == "");
+  CHECK(failure_of(10, milliseconds(5000)) == "");
   CHECK(fake.violations() == "");
 
   fake.inject(kFakeNcclCorrupt, 4, 0, 100);
   World alone;
   Replicas r = filled(8, at::kFloat, 20, true);
-  HostStreams streams(fake, 0);
-  make_nccl_communicator(alone, r, streams, options("deterministic"))->reduce(r);
+  Reduction(alone, r, "deterministic")->reduce(r);
   for (int d = 0; d < 8; ++d) CHECK((bits_of(r, d) == bits_of(r, 0)) == (d != 4));
 }
 
@@ -199,15 +195,14 @@ TEST_CASE("nccl_faults: a process whose rank does not come ends the others in ti
   Fake fake;
   const std::vector<std::string> all = in_processes(2, [&](World& world) -> std::string {
     Replicas r = filled(2, at::kFloat, 20, true, lanes_of(2, world.rank(), world.size()));
-    HostStreams streams(fake, world.rank());
-    const auto communicator = make_nccl_communicator(world, r, streams, options("deterministic", milliseconds(300)));
+    Reduction communicator(world, r, "deterministic", false, milliseconds(300));
     communicator->reduce(r);
     std::string error;
     if (world.rank() == 0) error = error_of([&] { communicator->reduce(r, {.number = 1}); });
     world.gather("");
     return error;
   });
-  CHECK(all[0].starts_with("8: the reduction failed in round 1: rank 0 (lanes 0 on) waits for others"));
+  CHECK(all[0].starts_with("8: the reduction failed in round 1: rank 0 (lane0 on) waits for others"));
   CHECK(all[1] == "");
   CHECK(fake.live() == "");
 }
@@ -216,9 +211,9 @@ TEST_CASE("nccl_faults: what is no NCCL, or not there, is refused by name") {
   World alone;
   Replicas r = filled(2, at::kFloat, 20, true);
   Fake fake;
-  HostStreams streams(fake, 0);
   const auto refused = [&](const std::string& path) {
-    return error_of([&] { make_nccl_communicator(alone, r, streams, {.library = path}); });
+    ::setenv("LANEWISE_EMULATED_NCCL", path.c_str(), 1);
+    return error_of([&] { Reduction(alone, r, "deterministic"); });
   };
   CHECK(refused("/nowhere/libnccl.so.2").starts_with("9: NCCL does not load: /nowhere/libnccl.so.2"));
   CHECK(refused("libm.so.6") == "9: libm.so.6 has no ncclGetVersion; it is not NCCL");

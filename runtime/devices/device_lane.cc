@@ -1,0 +1,328 @@
+#include "runtime/devices/device_lane.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <cstdlib>
+
+#include "runtime/lane_forward.h"
+#include "runtime/tensors.h"
+
+namespace lanewise {
+namespace {
+
+constexpr std::int64_t kAlignment = 64;       // bytes, of each part of a slot
+constexpr std::uint64_t kRoundsToWarmUp = 3;  // before one is recorded: libraries choose and allocate in the first
+constexpr auto kFlags = static_cast<std::int64_t>(Flag::kCount);
+
+// LANEWISE_REPLAY=off: no round is recorded, to tell what recording does.
+bool may_replay() {
+  const char* const said = std::getenv("LANEWISE_REPLAY");
+  return said == nullptr || std::string_view(said) != "off";
+}
+
+std::vector<std::uint64_t> last_runs(std::span<const Tag> rows, std::size_t streams) {
+  std::vector<std::uint64_t> runs;
+  for (const Tag& row : rows.last(streams)) runs.push_back(row.run);
+  return runs;
+}
+
+}  // namespace
+
+// One piece of host memory and its twin on the device, and the same tensors in both.
+struct DeviceLane::Slot {
+  struct Parts {
+    at::Tensor x, y;     // [k, n, …]
+    at::Tensor weights;  // [k, n]
+    at::Tensor flags;    // [kCount]
+    at::Tensor fresh;    // [n, 1]: the sequence begins at the first step
+    at::Tensor begun;    // [n, 1]: the sequence begins somewhere
+  };
+  at::Tensor host_bytes, device_bytes;
+  Parts host, device;
+  std::uint64_t used_until = 0;  // a mark of the queue
+  std::unique_ptr<Recording> recording;
+  at::Tensor prediction, losses;  // of the last round, on the device; losses of the rows that count
+  std::shared_ptr<const Batch> batch;
+};
+
+DeviceLane::DeviceLane(Accelerator& accelerator, int gpu, Replicas& replicas, int lane, std::vector<int> streams,
+                       bool carries, const Dropout& dropout)
+    : replicas_(replicas),
+      lane_(lane),
+      streams_(std::move(streams)),
+      carries_(carries && replicas.any_model().state_size() > 0),
+      dropout_(dropout),
+      device_(accelerator.device(gpu)),
+      accelerator_(accelerator),
+      runs_(streams_.size()),
+      unrecorded_(may_replay() ? replicas.any_model().unrecordable() : "LANEWISE_REPLAY is off"),
+      copies_(accelerator.make_queue(gpu)),
+      queue_(accelerator.make_queue(gpu)) {
+  std::vector<std::int64_t> losses, weights;
+  for (const int s : streams_) {
+    losses.push_back(replicas.layout().loss_at(s));
+    weights.push_back(replicas.layout().weight_at(s));
+  }
+  loss_at_ = at::tensor(losses, at::kLong).to(device_);
+  weight_at_ = at::tensor(weights, at::kLong).to(device_);
+  const auto n = static_cast<std::int64_t>(streams_.size());
+  state_ = at::zeros({n, replicas.any_model().state_size()}, replicas.bucket(lane).options());
+  kept_ = at::zeros_like(state_);
+  begun_ = at::zeros({n, 1}, at::TensorOptions(at::kBool).device(device_));
+}
+
+DeviceLane::~DeviceLane() = default;
+
+void DeviceLane::compare_by(const LossType& loss, double delta, std::int64_t outputs) {
+  loss_ = &loss;
+  delta_ = delta;
+  outputs_ = outputs;
+}
+
+void DeviceLane::make_slots(const Batch& batch) {
+  const at::ScalarType dtype = replicas_.bucket(lane_).scalar_type();
+  const std::int64_t k = batch.x.size(0), n = batch.x.size(1);
+  for (std::unique_ptr<Slot>& slot : slots_) {
+    slot = std::make_unique<Slot>();
+    struct Part {
+      at::Tensor Slot::Parts::*member;
+      at::ScalarType type;
+      Shape shape;
+    };
+    const std::vector<Part> parts = {
+        {&Slot::Parts::x, batch.x.scalar_type(), shape_of(batch.x)},
+        {&Slot::Parts::y, batch.y.scalar_type(), shape_of(batch.y)},
+        {&Slot::Parts::weights, dtype, {k, n}},
+        {&Slot::Parts::flags, dtype, {kFlags}},
+        {&Slot::Parts::fresh, at::kBool, {n, 1}},
+        {&Slot::Parts::begun, at::kBool, {n, 1}},
+    };
+    const auto bytes_of = [](const Part& part) {
+      return element_count(part.shape) * static_cast<std::int64_t>(at::elementSize(part.type));
+    };
+    std::int64_t bytes = 0;
+    for (const Part& part : parts) bytes += (bytes_of(part) + kAlignment - 1) / kAlignment * kAlignment;
+    slot->host_bytes = accelerator_.host_memory(bytes);
+    slot->device_bytes = at::empty({bytes}, at::TensorOptions(at::kByte).device(device_));
+    std::int64_t at = 0;
+    for (const Part& part : parts) {
+      const auto view = [&](const at::Tensor& all) {
+        return all.narrow(0, at, bytes_of(part)).view(part.type).view(part.shape);
+      };
+      slot->host.*part.member = view(slot->host_bytes);
+      slot->device.*part.member = view(slot->device_bytes);
+      at += (bytes_of(part) + kAlignment - 1) / kAlignment * kAlignment;
+    }
+  }
+}
+
+void DeviceLane::stage(Slot& slot, const Batch& batch, bool stop) {
+  Slot::Parts& to = slot.host;
+  const auto set_flag = [&](Flag flag, bool value) { set_element(to.flags, static_cast<std::int64_t>(flag), value); };
+  to.flags.zero_();
+  set_flag(Flag::kCut, batch.cut);
+  set_flag(Flag::kStop, stop);
+  if (batch.cut) return;
+  to.x.copy_(batch.x);
+  to.y.copy_(batch.y);
+  mask_rows(batch.rows, to.x, to.y);
+  if (loss_->check) loss_->check(to.y, outputs_);
+  set_flag(Flag::kEnded, std::ranges::all_of(batch.rows, [](const Tag& t) { return t.ended; }));
+  const auto n = static_cast<std::int64_t>(streams_.size());
+  to.begun.zero_();
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(batch.rows.size()); ++i) {
+    set_element(to.weights, i, batch.rows[i].weight);
+    if (batch.rows[i].start) to.begun.data_ptr<bool>()[i % n] = true;
+  }
+  for (std::int64_t i = 0; i < n; ++i)
+    to.fresh.data_ptr<bool>()[i] = begins(batch.rows, runs_, 0, i) && !batch.rows[i].filler;
+}
+
+bool DeviceLane::is_plain(const Batch& batch) const {
+  const auto n = static_cast<std::int64_t>(streams_.size());
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(batch.rows.size()); ++i) {
+    const Tag& row = batch.rows[i];
+    if (row.weight == 0 || row.filler || (carries_ && i >= n && begins(batch.rows, runs_, i / n, i % n))) return false;
+  }
+  return true;
+}
+
+void DeviceLane::train(std::shared_ptr<const Batch> batch, bool stop, bool predicts) {
+  if (slots_[0] == nullptr) {
+    if (batch->cut) {  // before the first batch: there is nothing to be right about but the flag
+      Batch empty{.x = at::zeros({1, 1}), .y = at::zeros({1, 1}), .known = {}, .rows = {}, .cut = true, .cut_by = {}};
+      make_slots(empty);
+    } else {
+      make_slots(*batch);
+    }
+  }
+  Slot& slot = *slots_[rounds_++ % slots_.size()];
+  newest_ = &slot;
+  wait_until(*queue_, slot.used_until);
+  stage(slot, *batch, stop);
+  copies_->run([&slot] { slot.device_bytes.copy_(slot.host_bytes, /*non_blocking=*/true); });
+  queue_->wait_for(*copies_);
+  slot.batch = batch;
+  if (batch->cut) {
+    queue_->run([this, &slot] {
+      replicas_.bucket(lane_).zero_();
+      write_tail(slot, {});
+    });
+  } else if (is_plain(*batch) && !predicts) {
+    issue_plain(slot, std::move(batch));
+  } else {
+    queue_->run([this, &slot, batch, runs = runs_] { train_any(slot, *batch, runs); });
+  }
+  slot.used_until = queue_->mark();
+  if (!slot.batch->cut) runs_ = last_runs(slot.batch->rows, streams_.size());
+}
+
+// A round that is like the one before it, but for the values in its slot.
+void DeviceLane::issue_plain(Slot& slot, std::shared_ptr<const Batch> batch) {
+  ++plain_rounds_;
+  if (unrecorded_.empty() && slot.recording == nullptr && plain_rounds_ > kRoundsToWarmUp) {
+    try {
+      slot.recording =
+          queue_->record([this, &slot] { train_plain(slot, {.dropout = nullptr, .rows = {}, .training = true}); });
+    } catch (const Error& error) {
+      unrecorded_ = error.what();
+    }
+  }
+  if (slot.recording != nullptr) {
+    ++replays_;
+    return queue_->run([&slot] { slot.recording->replay(); });
+  }
+  queue_->run([this, &slot, batch = std::move(batch)] { train_plain(slot, {&dropout_, batch->rows, true}); });
+}
+
+void DeviceLane::train_plain(Slot& slot, const Pass& pass) {
+  const Slot::Parts& in = slot.device;
+  replicas_.bucket(lane_).zero_();
+  const Model& model = replicas_.model(lane_);
+  at::Tensor prediction;
+  if (carries_) {
+    at::Tensor state = state_.masked_fill(in.fresh, 0);
+    prediction = model.forward(in.x, state, pass);
+    const c10::NoGradGuard no_gradient;
+    state_.copy_(state);
+    begun_.logical_or_(in.begun);
+  } else {
+    prediction = forward_afresh(model, in.x, pass);
+  }
+  const at::Tensor losses = loss_->rows(prediction, in.y, delta_);
+  (losses * in.weights).sum().backward();
+  const c10::NoGradGuard no_gradient;
+  write_tail(slot, losses);
+}
+
+void DeviceLane::train_any(Slot& slot, const Batch& batch, std::span<const std::uint64_t> runs) {
+  const Slot::Parts& in = slot.device;
+  replicas_.bucket(lane_).zero_();
+  const Model& model = replicas_.model(lane_);
+  const Pass pass{&dropout_, batch.rows, true};
+  at::Tensor prediction;
+  if (carries_) {
+    at::Tensor state = state_.clone();
+    prediction = forward_from(model, in.x, state, runs, pass);
+    const c10::NoGradGuard no_gradient;
+    state_.copy_(state);
+    begun_.logical_or_(in.begun);
+  } else {
+    prediction = forward_afresh(model, in.x, pass);
+  }
+  const at::Tensor counting = counting_losses(*loss_, delta_, prediction, in.y, batch.rows);
+  if (counting.numel() > 0) weighted_sum(counting, batch.rows).backward();
+  const c10::NoGradGuard no_gradient;
+  at::Tensor losses = at::zeros_like(in.weights);
+  const std::vector<std::int64_t> index = counting_rows(batch.rows);
+  losses.view(-1).index_copy_(0, at::tensor(index, at::kLong).to(device_), counting.detach().flatten());
+  write_tail(slot, losses);
+  slot.prediction = prediction.detach();
+  slot.losses = losses;
+}
+
+// `losses` [k, n] of all rows, 0 where the weight is; undefined: the lane has no batch.
+void DeviceLane::write_tail(Slot& slot, const at::Tensor& losses) {
+  at::Tensor& bucket = replicas_.bucket(lane_);
+  const Slot::Parts& in = slot.device;
+  if (losses.defined()) {
+    bucket.index_copy_(0, loss_at_, (losses.detach() * in.weights).sum(0));
+    bucket.index_copy_(0, weight_at_, in.weights.sum(0));
+  }
+  bucket.narrow(0, replicas_.layout().flag_at(lane_, Flag{0}), kFlags).copy_(in.flags);
+}
+
+DeviceLane::Result DeviceLane::result() {
+  Result result;
+  queue_->run([&] {
+    result.prediction = newest_->prediction.cpu();
+    result.losses = tensor_values(newest_->losses.cpu());
+  });
+  wait_until(*queue_, queue_->mark());
+  return result;
+}
+
+DeviceLane::Result DeviceLane::predict(const Batch& batch, RecurrentState& recurrent) {
+  Result result;
+  const std::span rows(batch.rows);
+  at::Tensor x = batch.x.clone(), y = batch.y.clone(), state;
+  mask_rows(rows, x, y);
+  std::vector<std::uint64_t> runs;
+  for (const Tag& row : rows.first(streams_.size())) runs.push_back(recurrent.run(row.stream));
+  queue_->run([&] {
+    const c10::NoGradGuard no_gradient;
+    const Model& model = replicas_.model(lane_);
+    const Pass pass{nullptr, rows, false};
+    const at::Tensor on_device = x.to(device_);
+    at::Tensor prediction;
+    if (carries_) {
+      state = recurrent.gather(rows.first(streams_.size())).to(device_);
+      prediction = forward_from(model, on_device, state, runs, pass);
+      state = state.cpu();
+    } else {
+      prediction = forward_afresh(model, on_device, pass);
+    }
+    const std::vector<double> losses =
+        tensor_values(counting_losses(*loss_, delta_, prediction, y.to(device_), rows).cpu());
+    result.losses.assign(rows.size(), 0.0);
+    const std::vector<std::int64_t> index = counting_rows(rows);
+    for (std::size_t i = 0; i < index.size(); ++i) result.losses[index[i]] = losses[i];
+    result.prediction = prediction.cpu();
+  });
+  wait_until(*queue_, queue_->mark());
+  if (carries_) recurrent.scatter(rows.last(streams_.size()), state);
+  return result;
+}
+
+void DeviceLane::settle_state(const at::Tensor& held) {
+  if (!carries_) return;
+  const c10::NoGradGuard no_gradient;
+  const at::Tensor back = kept_.masked_fill(begun_, 0);
+  state_.copy_(at::where(held != 0, back, state_));
+  kept_.copy_(state_);
+  begun_.zero_();
+}
+
+void DeviceLane::save_state(RecurrentState& recurrent) const {
+  if (!carries_) return;
+  at::Tensor rows = recurrent.rows().clone();
+  std::vector<std::uint64_t> runs = recurrent.runs();
+  const at::Tensor own = kept_.cpu();
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    rows[streams_[i]].copy_(own[static_cast<std::int64_t>(i)]);
+    runs[streams_[i]] = runs_[i];
+  }
+  recurrent.restore(rows, std::move(runs));
+}
+
+void DeviceLane::load_state(const RecurrentState& recurrent) {
+  if (!carries_) return;
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    kept_[static_cast<std::int64_t>(i)].copy_(recurrent.rows()[streams_[i]]);
+    runs_[i] = recurrent.runs()[streams_[i]];
+  }
+  state_.copy_(kept_);
+}
+
+}  // namespace lanewise

@@ -1,0 +1,157 @@
+#include "runtime/devices/device_training.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/round_tail.h"
+
+namespace lanewise {
+namespace {
+
+// The GPU of each domain.
+std::vector<int> gpus_of_domains(const Replicas& replicas, const std::vector<int>& gpus) {
+  std::vector<int> all(static_cast<std::size_t>(replicas.domain_count()));
+  for (std::size_t i = 0; i < gpus.size(); ++i)
+    all[replicas.domain_of(replicas.first_lane() + static_cast<int>(i))] = gpus[i];
+  return all;
+}
+
+}  // namespace
+
+std::vector<int> gpus_of_lanes(const Plan& plan, LaneRange own) {
+  const std::string kind = "cuda:";
+  std::vector<int> gpus;
+  const std::vector<int> lanes = plan.with_role(Role::kCompute);
+  for (int lane = own.begin; lane < own.begin + own.count(); ++lane) {
+    const std::string& device = plan.nodes[lanes[lane]].device;
+    if (device.starts_with(kind)) gpus.push_back(std::stoi(device.substr(kind.size())));
+  }
+  return gpus;
+}
+
+DeviceTraining::DeviceTraining(const Parts& parts)
+    : accelerator_(parts.accelerator),
+      replicas_(parts.replicas),
+      optimizers_(parts.optimizers),
+      gpus_(gpus_of_lanes(parts.plan, parts.lanes.own())) {
+  for (std::size_t i = 0; i < gpus_.size(); ++i) {
+    const int lane = parts.lanes.own().begin + static_cast<int>(i);
+    const std::span<const int> streams = parts.lanes.streams(lane);
+    lanes_.push_back(std::make_unique<DeviceLane>(accelerator_, gpus_[i], replicas_, lane,
+                                                  std::vector<int>(streams.begin(), streams.end()),
+                                                  parts.plan.run.state == "carry", parts.dropout));
+  }
+  reduction_ =
+      std::make_unique<DeviceReduction>(parts.world, replicas_, accelerator_, gpus_of_domains(replicas_, gpus_),
+                                        DeviceReductionOptions{.mode = parts.plan.reduction(),
+                                                               .votes = parts.plan.run.non_finite != "allow",
+                                                               .accumulates = parts.plan.run.accumulate > 1,
+                                                               .peer_timeout = parts.peer_timeout});
+}
+
+DeviceLane& DeviceTraining::lane(int lane) { return *lanes_[lane - replicas_.first_lane()]; }
+
+void DeviceTraining::reduce(RoundOfStep round) {
+  for (const auto& lane : lanes_) reduction_->queue(replicas_.domain_of(lane->lane())).wait_for(lane->queue());
+  recorded([&] { reduction_->issue(round); });
+  ++packed_;
+  if (round.last) return;  // apply() comes
+  for (const auto& lane : lanes_) lane->queue().wait_for(reduction_->queue(replicas_.domain_of(lane->lane())));
+}
+
+// As nodes/clip.cc has it. A factor of 1 changes no bit.
+void DeviceTraining::clip(double max_norm) {
+  for (int d = 0; d < reduction_->domain_count(); ++d) {
+    reduction_->queue(d).run([this, d, max_norm] {
+      const at::Tensor factor = (max_norm / (reduction_->norm(d) + 1e-6)).clamp_max(1);
+      replicas_.reduced(d).narrow(0, 0, replicas_.layout().parameters).mul_(factor);
+    });
+  }
+}
+
+void DeviceTraining::apply(double lr) {
+  for (int d = 0; d < reduction_->domain_count(); ++d) {
+    reduction_->queue(d).run([this, d, lr] {
+      const at::Tensor& holds = reduction_->holds(d);
+      optimizers_.step(d, lr, holds[0]);
+      settle_states(holds[1], d);
+    });
+  }
+  for (const auto& lane : lanes_) lane->queue().wait_for(reduction_->queue(replicas_.domain_of(lane->lane())));
+  ++updated_;
+}
+
+void DeviceTraining::roll_back() {
+  for (const auto& lane : lanes_) {
+    const int domain = replicas_.domain_of(lane->lane());
+    reduction_->queue(domain).wait_for(lane->queue());
+    reduction_->queue(domain).run(
+        [this, &lane = *lane, domain] { lane.settle_state(at::ones({}, reduction_->holds(domain).options())); });
+    lane->queue().wait_for(reduction_->queue(domain));
+  }
+}
+
+void DeviceTraining::settle_states(const at::Tensor& held, int domain) {
+  for (const auto& lane : lanes_) {
+    if (replicas_.domain_of(lane->lane()) == domain) lane->settle_state(held);
+  }
+}
+
+void DeviceTraining::tell(Reduced& reduced, const LaneTable& lanes) {
+  RoundOutcome outcome;
+  recorded([&] { outcome = reduction_->outcome(); });
+  ++reduced_;
+  read_tail(reduced, outcome.n, outcome.tail, replicas_.layout(), lanes);
+  reduced.grad_norm = outcome.norm;
+  reduced.known = true;
+}
+
+void DeviceTraining::recorded(const std::function<void()>& act) const {
+  try {
+    act();
+  } catch (const Error& error) {
+    if (error.exit() != Exit::kPeer) throw;
+    std::string text = error.what();
+    if (!text.ends_with('\n')) text += '\n';
+    for (const auto& lane : lanes_) {
+      text += fmt::format("  lane{} (cuda:{}): issued {} rounds, {} were packed and {} reduced; {} steps were issued\n",
+                          lane->lane(), gpus_[lane->lane() - replicas_.first_lane()], lane->rounds(), packed_, reduced_,
+                          updated_);
+    }
+    text.pop_back();
+    throw Error(Exit::kPeer, text);
+  }
+}
+
+void DeviceTraining::wait() {
+  for (int d = 0; d < reduction_->domain_count(); ++d) wait_until(reduction_->queue(d), reduction_->queue(d).mark());
+  for (const auto& lane : lanes_) wait_until(lane->queue(), lane->queue().mark());
+}
+
+void DeviceTraining::save_state(RecurrentState& recurrent) {
+  wait();
+  for (const auto& lane : lanes_) lane->save_state(recurrent);
+}
+
+void DeviceTraining::load_state(const RecurrentState& recurrent) {
+  for (const auto& lane : lanes_) lane->load_state(recurrent);
+}
+
+nlohmann::ordered_json DeviceTraining::told() const {
+  nlohmann::ordered_json devices = nlohmann::ordered_json::array();
+  for (const auto& lane : lanes_) {
+    const int gpu = gpus_[lane->lane() - replicas_.first_lane()];
+    nlohmann::ordered_json one = {{"lane", lane->lane()},
+                                  {"device", fmt::format("cuda:{}", gpu)},
+                                  {"name", accelerator_.name(gpu)},
+                                  {"replayed_rounds", lane->replays()}};
+    if (!lane->unrecorded().empty()) one["not_recorded"] = lane->unrecorded();
+    devices.push_back(std::move(one));
+  }
+  return devices;
+}
+
+}  // namespace lanewise

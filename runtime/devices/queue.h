@@ -1,0 +1,75 @@
+// A DeviceQueue is the work of one lane, or of one device, in order: a CUDA stream, or a thread that stands for one.
+//
+// The host only issues work; it learns that something is done by asking for a mark, and never waits for the device
+// otherwise. One thread at a time issues to a queue.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/devices/bucket_pass.h"
+#include "runtime/nccl/streams.h"
+
+namespace lanewise {
+
+// Work that was issued once and is done again by one call; made by DeviceQueue::record().
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual void replay() = 0;
+};
+
+class DeviceQueue {
+ public:
+  virtual ~DeviceQueue() = default;
+
+  // Issues the operations of `work`, which begin after all that was issued before. They are done at any time from now
+  // on, so that what `work` reads from host memory stays as it is until a later mark is reached. Throws what an
+  // operation throws, at once or from a later call.
+  virtual void run(std::function<void()> work) = 0;
+
+  // What is issued here from now on begins after all that `other` was given so far.
+  virtual void wait_for(DeviceQueue& other) = 0;
+
+  // A point behind all that was issued so far, and whether it has been reached; never waits.
+  virtual std::uint64_t mark() = 0;
+  virtual bool reached(std::uint64_t mark) = 0;
+
+  // The operations of `work` on tensors that stay where they are, to be replayed in this queue's run(); none is done
+  // now. Throws Error(kDevice) saying why they cannot be recorded.
+  virtual std::unique_ptr<Recording> record(std::function<void()> work) = 0;
+
+  // To be called within run(): adds up buckets (runtime/devices/bucket_pass.h).
+  virtual void add_buckets(const BucketPass& pass) = 0;
+};
+
+// Returns once the mark is reached, asking now and then; throws what the queue's work threw. Not within a step.
+void wait_until(DeviceQueue& queue, std::uint64_t mark);
+
+// The GPUs of this process, or what stands for them.
+class Accelerator {
+ public:
+  virtual ~Accelerator() = default;
+  virtual int count() const = 0;
+  // Where tensors of a GPU lie.
+  virtual at::Device device(int gpu) const = 0;
+  virtual std::unique_ptr<DeviceQueue> make_queue(int gpu) = 0;
+  // Memory of the host that a device copies from and to while the host goes on: bytes.
+  virtual at::Tensor host_memory(std::int64_t bytes) = 0;
+  // For NCCL: what rank i of this process uses, by its queue. The queues outlive it.
+  virtual std::unique_ptr<DeviceStreams> streams(std::vector<DeviceQueue*> queues, int first_rank) = 0;
+  // Path of NCCL's library.
+  virtual std::string nccl() const = 0;
+  // Returns when what was done with tensors outside of queues, while setting up, is done on the devices.
+  virtual void settle() = 0;
+  // "NVIDIA H200", or what it is instead.
+  virtual std::string name(int gpu) const = 0;
+};
+
+}  // namespace lanewise

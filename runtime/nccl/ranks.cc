@@ -1,0 +1,115 @@
+#include "runtime/nccl/ranks.h"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "runtime/nccl/clique.h"
+
+namespace lanewise {
+namespace {
+
+// Runs what it is given on a thread of its own, always the same.
+class OneThread {
+ public:
+  OneThread() : thread_([this](const std::stop_token& stop) { work(stop); }) {}
+  ~OneThread() {
+    thread_.request_stop();
+    wake_.notify_all();
+  }
+
+  // Returns when `act` has, or throws what it throws.
+  void run(std::function<void()> act) {
+    std::packaged_task<void()> task(std::move(act));
+    std::future<void> done = task.get_future();
+    {
+      const std::lock_guard lock(mutex_);
+      task_ = std::move(task);
+    }
+    wake_.notify_all();
+    done.get();
+  }
+
+ private:
+  void work(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (wake_.wait(lock, stop, [this] { return task_.valid(); })) {
+      std::packaged_task<void()> task = std::exchange(task_, {});
+      lock.unlock();
+      task();
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;  // guards task_
+  std::condition_variable_any wake_;
+  std::packaged_task<void()> task_;
+  std::jthread thread_;
+};
+
+// NCCL chooses by message size and machine, NVLS adds in an order of its own; what it is told in the environment before
+// it starts, it keeps to. What the user has set stays.
+void fix_algorithm(bool deterministic) {
+  if (!deterministic) return;
+  for (const auto& [name, value] :
+       {std::pair("NCCL_ALGO", "Ring"), std::pair("NCCL_PROTO", "Simple"), std::pair("NCCL_NVLS_ENABLE", "0")}) {
+    ::setenv(name, value, /*overwrite=*/0);
+  }
+}
+
+}  // namespace
+
+class NcclRanks::Impl {
+ public:
+  Impl(World& world, Accelerator& accelerator, std::vector<DeviceQueue*> queues, const Options& options)
+      : nccl_((fix_algorithm(options.deterministic), accelerator.nccl())) {
+    NcclPlace place;
+    place.count = static_cast<int>(queues.size());
+    place.all = 0;
+    const std::vector<std::string> counts = world.gather(std::to_string(place.count));
+    for (int r = 0; r < world.size(); ++r) {
+      if (r == world.rank()) place.first = place.all;
+      place.all += std::stoi(counts[r]);
+    }
+    for (int i = 0; i < place.count; ++i)
+      place.names.push_back(fmt::format("rank {} ({})", place.first + i, options.names[i]));
+    place.timeout = options.timeout;
+    place.unique_id = world.from_first(world.first() ? NcclClique::make_unique_id(nccl_) : "");
+    streams_ = accelerator.streams(std::move(queues), place.first);
+    issuing_.run([&] { clique_ = std::make_unique<NcclClique>(nccl_, *streams_, place); });
+  }
+  ~Impl() {
+    issuing_.run([this] { clique_.reset(); });
+  }
+
+  void launch(const std::vector<void*>& buffers, std::size_t count, bool is_double, std::uint64_t round) {
+    issuing_.run([&] {
+      clique_->launch(buffers, count, is_double ? ncclFloat64 : ncclFloat32, round);
+      streams_->launched();
+    });
+  }
+  void finish(std::uint64_t round) {
+    issuing_.run([&] { clique_->finish(round); });
+  }
+
+ private:
+  const NcclLibrary nccl_;
+  std::unique_ptr<DeviceStreams> streams_;
+  std::unique_ptr<NcclClique> clique_;
+  OneThread issuing_;
+};
+
+NcclRanks::NcclRanks(World& world, Accelerator& accelerator, std::vector<DeviceQueue*> queues, const Options& options)
+    : impl_(std::make_unique<Impl>(world, accelerator, std::move(queues), options)) {}
+NcclRanks::~NcclRanks() = default;
+
+void NcclRanks::launch(const std::vector<void*>& buffers, std::size_t count, bool is_double, std::uint64_t round) {
+  impl_->launch(buffers, count, is_double, round);
+}
+void NcclRanks::finish(std::uint64_t round) { impl_->finish(round); }
+
+}  // namespace lanewise

@@ -1,0 +1,76 @@
+// Lanes on GPUs, without one: the command itself knows nothing of CUDA, and emulated GPUs train what the host trains.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "tests/product/run_command.h"
+
+namespace lanewise {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The symbols that the command takes from libraries.
+std::string symbols() {
+  FILE* const pipe = ::popen((std::string("nm -D --undefined-only ") + std::getenv("LANEWISE")).c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::string text;
+  char buffer[4096];
+  while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) text.append(buffer, n);
+  REQUIRE(::pclose(pipe) == 0);
+  return text;
+}
+
+// The shared libraries that a run opens, as the loader tells.
+std::string opened(const TempDir& dir, std::vector<std::string> arguments) {
+  const std::string log = dir.path("loader");
+  REQUIRE(lanewise_command(std::move(arguments), {.environment = {"LD_DEBUG=files", "LD_DEBUG_OUTPUT=" + log}}).exit ==
+          0);
+  std::string text;
+  for (const auto& entry : fs::directory_iterator(dir.path())) {
+    if (entry.path().filename().string().starts_with("loader.")) text += read_text(entry.path());
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("gpu: the command needs no symbol of CUDA or NCCL, and opens their libraries for no lane on the host") {
+  const std::string all = symbols();
+  CHECK(contains(all, " U "));
+  for (const char* const word : {"cuda", "Cuda", "CUDA", "nccl", " cu"}) {
+    CAPTURE(word);
+    CHECK_FALSE(contains(all, word));
+  }
+  const TempDir dir;
+  const std::string files =
+      opened(dir, {"run", "configs/minimal.json", "--quiet", "--set", "run.steps=3", "--out", dir.path("run")});
+  CHECK(contains(files, "libtorch_cpu.so"));
+  for (const char* const library : {"liblanewise_cuda", "libtorch_cuda", "libnccl"}) {
+    CAPTURE(library);
+    CHECK_FALSE(contains(files, library));
+  }
+}
+
+TEST_CASE("gpu: gpu8 trains on eight emulated GPUs, and the report tells of them") {
+  const TempDir dir;
+  const auto run = [&](const std::string& name, std::vector<std::string> more, std::vector<std::string> environment) {
+    std::vector<std::string> arguments = {"run", "configs/gpu8.json", "--quiet", "--out", dir.path(name)};
+    more.insert(more.end(), {"run.steps=30", "models.net.kernel=library", "run.reduction=reference"});
+    for (const std::string& set : more) arguments.insert(arguments.end(), {"--set", set});
+    CHECK(lanewise_command(arguments, {.environment = std::move(environment)}).exit == 0);
+  };
+  run("gpu", {},
+      {"LANEWISE_EMULATED_GPUS=8", "LANEWISE_EMULATED_DELAY_US=50",
+       std::string("LANEWISE_EMULATED_NCCL=") + std::getenv("FAKE_NCCL")});
+  run("cpu", {"lane.device=cpu:*"}, {});
+  CHECK(read_text(dir.path("gpu/metrics.jsonl")) == read_text(dir.path("cpu/metrics.jsonl")));
+  const nlohmann::json report = read_json(dir.path("gpu/report.json"));
+  CHECK(report.at("devices").size() == 8);
+  CHECK(report["devices"][7]["device"] == "cuda:7");
+  CHECK(report["devices"][7]["name"] == "emulated");
+  CHECK(report["exchange"] == "nccl");
+}
+
+}  // namespace lanewise

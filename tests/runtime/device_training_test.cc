@@ -1,0 +1,216 @@
+// Training on emulated GPUs, whose queues run late, is training on the host, bit for bit.
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+
+#include "tests/check.h"
+#include "tests/pipeline.h"
+
+using namespace lanewise;
+
+namespace {
+
+// So many emulated GPUs, as long as this lives.
+class Gpus {
+ public:
+  explicit Gpus(int count, int delay_us = 200) {
+    const char* const nccl = std::getenv("FAKE_NCCL");
+    REQUIRE_MESSAGE(nccl != nullptr, "FAKE_NCCL must name the fake library; ctest sets it");
+    ::setenv("LANEWISE_EMULATED_GPUS", std::to_string(count).c_str(), 1);
+    ::setenv("LANEWISE_EMULATED_DELAY_US", std::to_string(delay_us).c_str(), 1);
+    ::setenv("LANEWISE_EMULATED_NCCL", nccl, 1);
+  }
+  ~Gpus() {
+    for (const char* const name : {"GPUS", "DELAY_US", "NCCL"})
+      ::unsetenv((std::string("LANEWISE_EMULATED_") + name).c_str());
+  }
+  Gpus(const Gpus&) = delete;
+  Gpus& operator=(const Gpus&) = delete;
+};
+
+Ran on_gpus(int gpus, const std::string& text, std::vector<std::string> sets = {}) {
+  const Gpus here(gpus);
+  for (int lane = 0; lane < 8; ++lane) sets.push_back(fmt::format("lane{}.device=cuda:{}", lane, lane * gpus / 8));
+  return train(text, sets);
+}
+
+void check_equal(const Ran& gpu, const Ran& host) {
+  REQUIRE_MESSAGE(host.exit() == gpu.exit(), gpu.reason());
+  CHECK(gpu.metrics == host.metrics);
+  CHECK(gpu.report["weights_sha256"] == host.report["weights_sha256"]);
+  CHECK(gpu.report["reason"] == host.report["reason"]);
+  for (const auto& [stream, counts] : host.report["samples"].items())
+    CHECK(gpu.report["samples"][stream]["trained"] == counts["trained"]);
+  CHECK(gpu.report["evaluation"] == host.report["evaluation"]);
+}
+
+Topology topology(const std::string& model, const std::string& run, const std::string& optimizer = "") {
+  Topology t;
+  t.model = model;
+  t.run = run;
+  t.optimizer = optimizer.empty() ? R"("name": "adamw", "lr": 0.01)" : optimizer;
+  return t;
+}
+
+const std::string kMlp = R"("type": "mlp", "hidden": [8], "kernel": "library")", kGru = R"("type": "gru", "hidden": 4)",
+                  kLstm = R"("type": "lstm", "hidden": 4, "layers": 2)",
+                  kLinear = R"("type": "linear", "kernel": "library")";
+
+}  // namespace
+
+TEST_CASE("device training: every model trains on one, two and eight GPUs as on the host, bit for bit") {
+  for (const std::string& model : {kLinear, kMlp, kGru, kLstm}) {
+    for (const char* const dtype : {"float32", "float64"}) {
+      const Topology t =
+          topology(model, fmt::format(R"("steps": 23, "seed": 7, "state": "carry", "dtype": "{}")", dtype));
+      const Ran host = train(t.text());
+      for (const int gpus : {1, 2, 8}) {
+        CAPTURE(model);
+        CAPTURE(dtype);
+        CAPTURE(gpus);
+        check_equal(on_gpus(gpus, t.text()), host);
+      }
+    }
+  }
+}
+
+TEST_CASE("device training: windows, rounds that add up, dropout, clipping, schedules and checks of the weights") {
+  struct Variant {
+    std::string model, run, optimizer;
+  };
+  for (const Variant& v :
+       {Variant{kGru, R"("tbptt": 3, "state": "carry")", ""}, Variant{kGru, R"("state": "zero")", ""},
+        Variant{kGru, R"("accumulate": 3, "state": "carry")", ""},
+        Variant{R"("type": "mlp", "hidden": [8, 8], "dropout": 0.3, "kernel": "library")", "", ""},
+        Variant{R"("type": "lstm", "hidden": 4, "layers": 2, "dropout": 0.3)", R"("state": "carry")", ""},
+        Variant{kMlp, R"("verify_every": 4)", ""},
+        Variant{kMlp, "", R"("name": "sgd", "lr": 0.1, "momentum": 0.9, "nesterov": true)"},
+        Variant{kMlp, "", R"("name": "adam", "lr": 0.1, "schedule": "cosine")"}}) {
+    CAPTURE(v.model);
+    CAPTURE(v.run);
+    CAPTURE(v.optimizer);
+    const Topology t =
+        topology(v.model, R"("steps": 20, "seed": 7)" + (v.run.empty() ? "" : ", " + v.run), v.optimizer);
+    const Ran host = train(t.text());
+    REQUIRE_MESSAGE(host.exit() == 0, host.reason());
+    for (const int gpus : {1, 4}) {
+      const Ran gpu = on_gpus(gpus, t.text());
+      if (v.run.find("tbptt") == std::string::npos) {
+        check_equal(gpu, host);
+      } else {  // a stream's losses are added up in another order; nothing is computed from them
+        CHECK(gpu.report["weights_sha256"] == host.report["weights_sha256"]);
+      }
+    }
+  }
+}
+
+TEST_CASE("device training: real data with missing values, masked ends, restarts and evaluations") {
+  for (const std::vector<std::string>& sets :
+       {std::vector<std::string>{"run.steps=40", "evaluate.every=16"},
+        std::vector<std::string>{"run.on_end=mask", "run.passes=1", "gen.rows=0:40"},
+        std::vector<std::string>{"run.passes=2", "gen.rows=0:20", "run.tbptt=4"},
+        std::vector<std::string>{"run.on_end=first", "run.passes=1", "gen.rows=0:40", "gen3.rows=0:25"}}) {
+    const auto run = [](std::vector<std::string> all) {
+      std::vector<Override> overrides;
+      for (std::string& one : all) overrides.push_back({Override::Kind::kSet, std::move(one), ""});
+      const TemporaryFolder folder;
+      return train_in(folder.path() + "/run", plan_file("configs/flights16.json", test_registry(),
+                                                        {.overrides = overrides, .cores = 2, .infer = true}));
+    };
+    std::vector<std::string> on_gpu = sets;
+    on_gpu.push_back("lane.device=cuda:0");
+    const Ran host = run(sets);
+    CAPTURE(sets.front());
+    REQUIRE_MESSAGE(host.exit() == 0, host.reason());
+    const Gpus one(1);
+    const Ran gpu = run(on_gpu);
+    check_equal(gpu, host);
+  }
+}
+
+namespace {
+
+// Sixteen scripted streams; in round `bad`, x of stream 11 is NaN.
+void write_scripts(int rounds, int bad) {
+  scripts().clear();
+  const at::Tensor all = at::sin(at::arange(16 * 40 * 4, at::kDouble) * 1.7).reshape({16, 40, 4}).to(at::kFloat);
+  for (int k = 0; k < 16; ++k) {
+    std::vector<Sample>& script = scripts()[fmt::format("gen{}", k)];
+    for (int r = 0; r < rounds; ++r) {
+      Sample sample{
+          .x = all[k][r].narrow(0, 0, 3).clone(), .y = all[k][r].narrow(0, 3, 1).clone(), .known = {}, .tag = {}};
+      if (k == 11 && r == bad) sample.x.fill_(NAN);
+      script.push_back(std::move(sample));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("device training: a step that is not finite is held back on the device, and told a round later") {
+  for (const char* const rule : {"skip", "stop", "allow"}) {
+    for (const int accumulate : {1, 2}) {
+      CAPTURE(rule);
+      CAPTURE(accumulate);
+      Topology t = topology(kGru, fmt::format(R"("steps": 100, "state": "carry", "non_finite": "{}", "accumulate": {})",
+                                              rule, accumulate));
+      t.source = R"("type": "script")";
+      write_scripts(12, 5);
+      const Ran host = train(t.text());
+      const Ran gpu = on_gpus(4, t.text());
+      CHECK(gpu.exit() == host.exit());
+      CHECK(gpu.metrics == host.metrics);
+      CHECK(gpu.report["steps"] == host.report["steps"]);
+      if (std::string(rule) != "allow") CHECK(gpu.report["weights_sha256"] == host.report["weights_sha256"]);
+      const nlohmann::ordered_json::json_pointer skips("/skipped/steps");
+      CHECK(gpu.report.value(skips, 0) == host.report.value(skips, 0));
+      if (std::string(rule) == "stop") CHECK(gpu.reason().find("stream gen11, run 0, seq 5") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("device training: stopped and resumed, there or on the host, is never stopped") {
+  const Topology t = topology(kGru, R"("steps": 30, "state": "carry", "checkpoint": {"every": 7})");
+  const Ran host = train(t.text());
+  const Gpus two(2);
+  std::vector<std::string> sets;
+  for (int lane = 0; lane < 8; ++lane) sets.push_back(fmt::format("lane{}.device=cuda:{}", lane, lane / 4));
+  for (const int stop_after : {3, 100, 700}) {
+    CAPTURE(stop_after);
+    const TemporaryFolder folder;
+    const std::string directory = folder.path() + "/run";
+    int asked = 0;
+    const Ran first = train_in(directory, plans_of(t.text(), sets, test_registry()), false,
+                               [&] { return ++asked > stop_after ? SIGTERM : 0; });
+    if (first.exit() != 0) REQUIRE_MESSAGE(first.exit() == 11, first.reason());
+    const Ran second = train_in(directory, plans_of(t.text(), sets, test_registry()), true);
+    REQUIRE_MESSAGE(second.exit() == 0, second.reason());
+    CHECK(second.metrics == host.metrics);
+    CHECK(second.report["weights_sha256"] == host.report["weights_sha256"]);
+  }
+}
+
+TEST_CASE("device training: predictions of the training are those of the host") {
+  Topology t = topology(kMlp, R"("steps": 9)");
+  t.extra =
+      R"(, { "id": "out", "repeat": 8, "type": "predictions", "in": [ { "from": "lane.prediction", "take": 1 } ],
+                "each": { "file": ["p0.csv", "p1.csv", "p2.csv", "p3.csv", "p4.csv", "p5.csv", "p6.csv", "p7.csv"] } })";
+  const Ran host = train(t.text()), gpu = on_gpus(2, t.text());
+  REQUIRE_MESSAGE(host.exit() == 0, host.reason());
+  check_equal(gpu, host);
+  for (const char* const file : {"p0.csv", "p7.csv"}) {
+    CHECK(host.files.at(file).size() > 500);
+    CHECK(gpu.files.at(file) == host.files.at(file));
+  }
+}
+
+TEST_CASE("device training: rounds that are alike are recorded and replayed; the report says why others are not") {
+  const Ran plain = on_gpus(1, topology(kMlp, R"("steps": 20)").text());
+  CHECK(plain.report["devices"].size() == 8);
+  CHECK(plain.report["devices"][3]["device"] == "cuda:0");
+  CHECK(plain.report["devices"][3]["replayed_rounds"] >= 16);
+  const Ran dropout = on_gpus(
+      1, topology(R"("type": "mlp", "hidden": [8], "dropout": 0.5, "kernel": "library")", R"("steps": 20)").text());
+  CHECK(dropout.report["devices"][3]["replayed_rounds"] == 0);
+  CHECK(dropout.report["devices"][3]["not_recorded"] == "the masks of dropout are drawn on the host");
+}
