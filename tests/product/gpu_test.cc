@@ -11,6 +11,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
 // The symbols that the command takes from libraries.
 std::string symbols() {
   FILE* const pipe = ::popen((std::string("nm -D --undefined-only ") + std::getenv("LANEWISE")).c_str(), "r");

@@ -51,7 +51,7 @@ TEST_CASE(
       const Right right = right_sum(7, dtype, 255, rounds);
       for (const bool through_nccl : {false, true}) {
         CAPTURE(through_nccl);
-        OneGpu gpu(7, dtype, 255, {.accumulates = rounds > 1, .through_nccl = through_nccl});
+        OneGpu gpu(7, dtype, 255, {.mode = "reference", .accumulates = rounds > 1, .through_nccl = through_nccl});
         CHECK(wrong_after(gpu.reduction, gpu.replicas, right, rounds) == "");
         CHECK(std::string(gpu.reduction.through()) == (through_nccl ? "nccl" : "one device"));
       }

@@ -30,6 +30,7 @@ class Gpus {
 
 Ran on_gpus(int gpus, const std::string& text, std::vector<std::string> sets = {}) {
   const Gpus here(gpus);
+  sets.push_back("run.reduction=reference");
   for (int lane = 0; lane < 8; ++lane) sets.push_back(fmt::format("lane{}.device=cuda:{}", lane, lane * gpus / 8));
   return train(text, sets);
 }
@@ -173,7 +174,7 @@ TEST_CASE("device training: stopped and resumed, there or on the host, is never 
   const Topology t = topology(kGru, R"("steps": 30, "state": "carry", "checkpoint": {"every": 7})");
   const Ran host = train(t.text());
   const Gpus two(2);
-  std::vector<std::string> sets;
+  std::vector<std::string> sets = {"run.reduction=reference"};
   for (int lane = 0; lane < 8; ++lane) sets.push_back(fmt::format("lane{}.device=cuda:{}", lane, lane / 4));
   for (const int stop_after : {3, 100, 700}) {
     CAPTURE(stop_after);

@@ -2,17 +2,14 @@
 // memory: what it adds up, that it keeps the rules, and that every fault ends it in time. Not verified on a GPU.
 #include "runtime/devices/device_reduction.h"
 
-#include <dlfcn.h>
-#include <nccl.h>
-
 #include <cstdlib>
 
 #include "runtime/devices/emulated.h"
 #include "runtime/tensors.h"
 #include "tests/check.h"
-#include "tests/fake_nccl/fake_nccl.h"
 #include "tests/runtime/buckets.h"
 #include "tests/runtime/errors.h"
+#include "tests/runtime/fake_nccl.h"
 #include "tests/runtime/processes.h"
 
 using namespace lanewise;
@@ -20,49 +17,11 @@ using std::chrono::milliseconds;
 
 namespace {
 
-const char* library_path() {
-  const char* const path = std::getenv("FAKE_NCCL");
-  REQUIRE_MESSAGE(path != nullptr, "FAKE_NCCL must name the fake library; ctest sets it");
-  return path;
-}
-
-// Its controls; open as long as this lives.
-class Fake {
+// The library that emulated GPUs reduce through, and its controls.
+class Fake : public Nccl {
  public:
-  Fake() : library_(::dlopen(library_path(), RTLD_NOW | RTLD_LOCAL)) {
-    REQUIRE(library_ != nullptr);
-    function<void()>("fake_nccl_reset")();
-    ::setenv("LANEWISE_EMULATED_NCCL", library_path(), 1);
-  }
-  ~Fake() {
-    ::unsetenv("LANEWISE_EMULATED_NCCL");
-    function<void()>("fake_nccl_reset")();
-    ::dlclose(library_);
-  }
-  Fake(const Fake&) = delete;
-  Fake& operator=(const Fake&) = delete;
-
-  void delay(std::uint64_t seed, int most_us) {
-    function<void(std::uint64_t, int)>("fake_nccl_set_delay")(seed, most_us);
-  }
-  void inject(FakeNcclFault fault, int rank, std::int64_t at, std::int64_t value = 0) {
-    function<bool(FakeNcclFault, int, std::int64_t, std::int64_t)>("fake_nccl_inject")(fault, rank, at, value);
-  }
-  std::string violations() { return text("fake_nccl_violations"); }
-  std::string live() { return text("fake_nccl_live"); }
-
- private:
-  template <class F>
-  F* function(const char* name) {
-    return reinterpret_cast<F*>(::dlsym(library_, name));
-  }
-  std::string text(const char* name) {
-    char* const told = function<char*()>(name)();
-    std::string copy = told;
-    std::free(told);
-    return copy;
-  }
-  void* const library_;
+  Fake() { ::setenv("LANEWISE_EMULATED_NCCL", std::getenv("FAKE_NCCL"), 1); }
+  ~Fake() { ::unsetenv("LANEWISE_EMULATED_NCCL"); }
 };
 
 // Between as many emulated GPUs as the replicas have domains.
@@ -106,7 +65,7 @@ TEST_CASE("nccl_conformance_8_ranks: reference gives the local communicator's bi
         CAPTURE(processes);
         CAPTURE(rounds);
         Fake fake;
-        fake.delay(7, 200);
+        fake.set_delay(7, 200);
         const Right right = right_sum(8, dtype, 255, rounds);
         const std::vector<std::string> wrong = in_processes(processes, [&](World& world) -> std::string {
           const LaneRange own = lanes_of(8, world.rank(), world.size());
@@ -124,7 +83,7 @@ TEST_CASE("nccl_conformance_8_ranks: reference gives the local communicator's bi
 
 TEST_CASE("nccl_conformance_8_ranks: ten thousand rounds with random delays give all ranks the same bits") {
   Fake fake;
-  fake.delay(11, 20);
+  fake.set_delay(11, 20);
   World alone;
   Replicas r = filled(8, at::kFloat, 20, true);
   const Right right = right_sum(8, at::kFloat, 20, 1);
