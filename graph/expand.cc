@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "graph/cut.h"
 #include "graph/text.h"
 #include "graph/wire.h"
 
@@ -37,8 +38,8 @@ std::optional<Device> parse_device(const std::string& text) {
 
 class Expander {
  public:
-  Expander(const Spec& spec, const Document& document, int gpus, std::vector<Problem>& problems)
-      : spec_(spec), document_(document), gpus_(gpus), problems_(problems) {}
+  Expander(const Spec& spec, const Document& document, int gpus, int hosts, std::vector<Problem>& problems)
+      : spec_(spec), document_(document), gpus_(gpus), hosts_(hosts), problems_(problems) {}
 
   Wiring expand() {
     Wires wires = wire(spec_, document_, problems_);
@@ -71,8 +72,8 @@ class Expander {
     }
   }
 
-  // Lanes are counted in file order: of L lanes on G GPUs, lane i goes to floor(i * G / L); on the host each has its
-  // own.
+  // Lanes are counted in file order: of L lanes on G GPUs, lane i goes to floor(i * G / L), the lanes of each
+  // host counted by themselves; on the CPU each has its own.
   void place_on_devices() {
     struct Lane {
       Instance* instance;
@@ -123,8 +124,12 @@ class Expander {
       }
     }
     const std::size_t gpus = gpus_ > 0 ? static_cast<std::size_t>(gpus_) : on_gpus.size();  // none here: one a lane
-    for (std::size_t i = 0; i < on_gpus.size(); ++i) {
-      on_gpus[i].instance->device = fmt::format("cuda:{}", i * gpus / on_gpus.size());
+    for (int host = 0; host < hosts_; ++host) {
+      const LaneRange here = lanes_of(static_cast<int>(on_gpus.size()), host, hosts_);
+      for (int lane = here.begin; lane < here.end; ++lane) {
+        on_gpus[lane].instance->device =
+            fmt::format("cuda:{}", static_cast<std::size_t>(lane - here.begin) * gpus / here.count());
+      }
     }
   }
 
@@ -209,7 +214,7 @@ class Expander {
 
   const Spec& spec_;
   const Document& document_;
-  const int gpus_;
+  const int gpus_, hosts_;
   std::vector<Problem>& problems_;
   std::vector<int> first_;  // by index into Spec::nodes, its first instance
   Wiring result_;
@@ -217,8 +222,8 @@ class Expander {
 
 }  // namespace
 
-Wiring expand(const Spec& spec, const Document& document, int gpus, std::vector<Problem>& problems) {
-  return Expander(spec, document, gpus, problems).expand();
+Wiring expand(const Spec& spec, const Document& document, int gpus, int hosts, std::vector<Problem>& problems) {
+  return Expander(spec, document, gpus, hosts, problems).expand();
 }
 
 Wiring expand_evaluation(const Wiring& train, const NodeType& score) {

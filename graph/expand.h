@@ -25,7 +25,8 @@ struct Wiring {
   bool sound = true;  // no problem was found: every required port is fed, and so on
 };
 
-Wiring expand(const Spec& spec, const Document& document, int gpus, std::vector<Problem>& problems);
+// `gpus`: of each of so many hosts.
+Wiring expand(const Spec& spec, const Document& document, int gpus, int hosts, std::vector<Problem>& problems);
 
 // The wiring of the evaluation: without reduction, optimizer, what hangs only off them, and feedback; with a node
 // "score" that reads every lane's prediction. Requires: a sound wiring.

@@ -31,18 +31,18 @@ struct RunSettings {
   std::optional<std::int64_t> steps, passes;
   std::optional<double> minutes;
   std::uint64_t seed = 0;
-  std::int64_t threads = 0;             // 0: as many as there are cores
-  std::string dtype = "float32";        // float32, float64
-  std::string reduction = "";           // reference, deterministic, fast; "": Plan::reduction()
-  std::string weights = "shared";       // shared, per_device
-  std::string on_end = "";              // first, restart, mask, error; "": restart when passes is given, else first
-  std::string non_finite = "stop";      // stop, skip, allow
-  std::string state = "zero";           // zero, carry: what a recurrent model starts a sample from
-  std::int64_t tbptt = 1;               // samples of a stream in one batch, through which the backward goes
-  std::int64_t burn_in = 0;             // samples after a stream's start that weigh 0
-  std::int64_t accumulate = 1;          // rounds of a step
-  std::string buffers = "";             // local, average: what a model's buffers are after a step; "": refused
-  std::int64_t verify_every = 0;        // steps between comparisons of the memory domains; 0: never
+  std::int64_t threads = 0;         // 0: as many as there are cores
+  std::string dtype = "float32";    // float32, float64
+  std::string reduction = "";       // reference, deterministic, fast; "": Plan::reduction()
+  std::string weights = "shared";   // shared, per_device
+  std::string on_end = "";          // first, restart, mask, error; "": restart when passes is given, else first
+  std::string non_finite = "stop";  // stop, skip, allow
+  std::string state = "zero";       // zero, carry: what a recurrent model starts a sample from
+  std::int64_t tbptt = 1;           // samples of a stream in one batch, through which the backward goes
+  std::int64_t burn_in = 0;         // samples after a stream's start that weigh 0
+  std::int64_t accumulate = 1;      // rounds of a step
+  std::string buffers = "";         // local, average: what a model's buffers are after a step; "": refused
+  std::int64_t verify_every = 0;    // steps between comparisons of the memory domains; 0: never
   double stall_s = 30;
   std::int64_t metrics_every = 1;
   CheckpointRules checkpoint;
@@ -94,9 +94,9 @@ struct Plan {
   std::vector<PlanModel> models;
   RunSettings run;
   std::optional<EvaluateSettings> evaluate;
-  bool evaluating = false;          // this is the evaluation's plan
-  // How the lanes' gradients are added up: run.reduction, or its default, `reference` on the host and `deterministic` on
-  // GPUs.
+  bool evaluating = false;  // this is the evaluation's plan
+  // How the lanes' gradients are added up: run.reduction, or its default, `reference` on the host and `deterministic`
+  // on GPUs.
   std::string reduction() const;
   std::string end_rule;             // first, restart, mask
   nlohmann::ordered_json expanded;  // the whole pipeline with every default and override; paths as written

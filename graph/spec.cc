@@ -148,7 +148,7 @@ Plans plan_pipeline(const std::string& text, const std::string& file, const Regi
   if (settings.run.threads == 0) settings.run.threads = std::max(1, options.cores);
   if (!spec.expandable) throw PipelineError(std::move(problems));
 
-  const Wiring wiring = expand(spec, document, options.gpus, problems);
+  const Wiring wiring = expand(spec, document, options.gpus, options.hosts, problems);
   Draft train = draft(spec, settings, wiring, /*evaluating=*/false, document, problems);
   train.plan.notes = std::move(notes);
   std::optional<Draft> evaluation = draft_evaluation(spec, settings, wiring, registry, document, problems);
@@ -166,7 +166,7 @@ Plans plan_pipeline(const std::string& text, const std::string& file, const Regi
   if (evaluation) plans.evaluate = seal(std::move(*evaluation), spec, settings);
   const std::string here = std::filesystem::current_path().string();
   const std::string named = file == kStandardInput ? kStandardInputName : file;  // so that its name stays the same
-  plans.source = {text, std::filesystem::absolute(named).string(), options.overrides};
+  plans.source = {text, std::filesystem::absolute(named).string(), options.overrides, options.gpus, options.hosts};
   for (Override& change : plans.source.overrides) {
     if (change.folder.empty()) change.folder = here;
   }

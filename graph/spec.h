@@ -18,7 +18,9 @@ struct Override {
 
 struct PlanOptions {
   std::vector<Override> overrides;
-  int gpus = 0;       // visible GPUs, for cuda:* and auto:*; 0: auto:* is cpu:*, and cuda:* is planned for one a lane
+  // Of each host, for cuda:* and auto:*; 0: auto:* is cpu:*, and cuda:* is planned for one a lane.
+  int gpus = 0;
+  int hosts = 1;      // that the lanes are spread over, as evenly as it goes, neighbours together
   int cores = 1;      // for run.threads
   bool infer = true;  // work out shapes (reads headers of data files)
   // The second plan is one to predict by: "evaluate" is of no account, and every sample gets a prediction.
@@ -29,6 +31,7 @@ struct PlanOptions {
 struct PlanSource {
   std::string text, file;  // `file` with its whole path
   std::vector<Override> overrides;
+  int gpus = 0, hosts = 1;
 };
 
 // Both plans of a pipeline: the training one, and the evaluation's where the file has "evaluate" (reduction, optimizer

@@ -64,13 +64,22 @@ nlohmann::ordered_json manifest(const Plans& plans, int threads) {
           {"on_end", train.end_rule},
           {"versions", versions()},
           {"pipeline", train.expanded},
-          {"source", {{"file", plans.source.file}, {"text", plans.source.text}, {"overrides", source}}}};
+          {"source",
+           {{"file", plans.source.file},
+            {"text", plans.source.text},
+            {"overrides", source},
+            {"gpus", plans.source.gpus},
+            {"hosts", plans.source.hosts}}}};
 }
 
 PlanSource plan_source(const nlohmann::json& manifest, const std::string& path) {
   try {
     const nlohmann::json& saved = manifest.at("source");
-    PlanSource source{.text = saved.at("text"), .file = saved.at("file"), .overrides = {}};
+    PlanSource source{.text = saved.at("text"),
+                      .file = saved.at("file"),
+                      .overrides = {},
+                      .gpus = saved.value("gpus", 0),
+                      .hosts = saved.value("hosts", 1)};
     for (const nlohmann::json& change : saved.at("overrides")) {
       const bool set = change.at("option") == "--set";
       source.overrides.push_back(

@@ -49,4 +49,15 @@ std::optional<ProcessPlace> process_place() {
   return place;
 }
 
+int hosts() {
+  const auto count = [](const char* name) {
+    const std::string text = variable(name);
+    int value = 0;
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    return value;
+  };
+  const int all = count("WORLD_SIZE"), here = count("LOCAL_WORLD_SIZE");
+  return here > 0 && all > here ? (all + here - 1) / here : 1;
+}
+
 }  // namespace lanewise

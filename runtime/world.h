@@ -51,6 +51,10 @@ class World {
   int rank_ = 0, size_ = 1;
 };
 
+// Hosts that the processes are on, as torchrun tells in WORLD_SIZE and LOCAL_WORLD_SIZE, which is the same on all; 1
+// where it does not, or not in numbers.
+int hosts();
+
 // A process's place, as torchrun tells it in the environment.
 struct ProcessPlace {
   int rank = 0, size = 1;

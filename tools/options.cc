@@ -7,6 +7,7 @@
 
 #include "graph/registry.h"
 #include "runtime/device.h"
+#include "runtime/world.h"
 #include "tools/output.h"
 
 namespace lanewise {
@@ -95,8 +96,9 @@ std::vector<Override> Options::overrides() const {
 }
 
 Plans Options::plan(const Registry& registry) const {
-  return plan_file(file_, registry,
-                   {.overrides = overrides(), .gpus = usable_gpus(), .cores = usable_cores(), .infer = true});
+  return plan_file(
+      file_, registry,
+      {.overrides = overrides(), .gpus = usable_gpus(), .hosts = hosts(), .cores = usable_cores(), .infer = true});
 }
 
 int usable_cores() {

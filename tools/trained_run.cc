@@ -7,7 +7,6 @@
 
 #include "graph/diff.h"
 #include "runtime/checkpoint_store.h"
-#include "runtime/device.h"
 #include "runtime/input_file.h"
 #include "runtime/report.h"
 #include "runtime/strict_json.h"
@@ -56,7 +55,11 @@ Plans plan_run(const std::string& directory, const std::vector<Override>& change
   const std::string path = manifest_path(directory);
   const nlohmann::ordered_json manifest = read_manifest(path);
   const PlanSource source = plan_source(manifest, path);
-  PlanOptions options{.overrides = source.overrides, .gpus = usable_gpus(), .cores = usable_cores(), .infer = true};
+  PlanOptions options{.overrides = source.overrides,
+                      .gpus = source.gpus,
+                      .hosts = source.hosts,
+                      .cores = usable_cores(),
+                      .infer = true};
   Plans plans = plan_pipeline(source.text, source.file, registry, options);
   refuse_another_plan(path, manifest, plans.train, "this version makes of it",
                       "name what is to be changed with --set, or go on with the version that made it");

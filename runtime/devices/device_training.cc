@@ -132,7 +132,6 @@ void DeviceTraining::wait() {
 }
 
 void DeviceTraining::save_state(RecurrentState& recurrent) {
-  wait();
   for (const auto& lane : lanes_) lane->save_state(recurrent);
 }
 

@@ -9,9 +9,10 @@
 namespace lanewise {
 namespace {
 
-Plan plan_of(const std::string& text, int gpus = 0) {
+Plan plan_of(const std::string& text, int gpus = 0, int hosts = 1) {
   PlanOptions options;
   options.gpus = gpus;
+  options.hosts = hosts;
   return plan_pipeline(text, "f", test_registry(), options).train;
 }
 
@@ -112,6 +113,13 @@ TEST_CASE("expand: lane i of L goes to GPU floor(i * G / L), on the host to a vi
   CHECK(devices_of(plan_of(lanes(3, "auto:*", 2, "cpu:*"))) == "cpu:0 cpu:1 cpu:2 cpu:3 cpu:4");
   CHECK(devices_of(plan_of(lanes(2, "cpu:5", 2, "cpu:*"))) == "cpu:5 cpu:5 cpu:0 cpu:1");
   CHECK(plan_of(lanes(1, "cpu:*", 1, "cpu:*")).find("gen")->device == "");
+}
+
+TEST_CASE("expand: each of several hosts has its lanes on its own GPUs") {
+  CHECK(devices_of(plan_of(lanes(4, "cuda:*", 4, "cuda:*"), 4, 2)) ==
+        "cuda:0 cuda:1 cuda:2 cuda:3 cuda:0 cuda:1 cuda:2 cuda:3");
+  CHECK(devices_of(plan_of(lanes(3, "cuda:*", 1, "cuda:*"), 1, 2)) == "cuda:0 cuda:0 cuda:0 cuda:0");
+  CHECK(devices_of(plan_of(lanes(1, "cuda:*", 1, "cuda:*"), 8, 4)) == "cuda:0 cuda:0");
 }
 
 TEST_CASE(

@@ -53,6 +53,23 @@ TEST_CASE("world: a process finds its place in torchrun's environment, or is alo
         "WORLD_SIZE");
 }
 
+TEST_CASE("world: the hosts are counted from torchrun's numbers of processes") {
+  const auto with = [](const char* all, const char* here) {
+    ::setenv("WORLD_SIZE", all, 1);
+    ::setenv("LOCAL_WORLD_SIZE", here, 1);
+    const int count = hosts();
+    ::unsetenv("WORLD_SIZE");
+    ::unsetenv("LOCAL_WORLD_SIZE");
+    return count;
+  };
+  CHECK(hosts() == 1);
+  CHECK(with("16", "8") == 2);
+  CHECK(with("8", "8") == 1);
+  CHECK(with("3", "1") == 3);
+  CHECK(with("many", "8") == 1);
+  CHECK(with("16", "") == 1);
+}
+
 TEST_CASE("world: processes gather texts and rows of unequal sizes, and take what the first gives") {
   for (const int processes : {1, 2, 4}) {
     const std::vector<std::string> all = in_processes(processes, [](World& world) {
