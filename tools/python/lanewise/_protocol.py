@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
+import select
 import socket
 import struct
 import zlib
@@ -43,6 +45,8 @@ BODIES: Final = {
 
 START, LAST, TIMED = 1, 2, 4
 MODES: Final = ("train", "evaluate")
+_WHOLE_SIZE: Final = int(socket.MSG_TRUNC)  # receiving returns a message's size, also where it was cut
+_NO_SIGNAL: Final = int(socket.MSG_NOSIGNAL)
 ITEM_SIZES: Final = {"float32": 4, "float64": 8, "int64": 8}
 
 
@@ -65,7 +69,7 @@ class Field:
     dtype: str
     shape: tuple[int, ...]
 
-    @property
+    @functools.cached_property
     def size(self) -> int:
         return ITEM_SIZES[self.dtype] * math.prod(self.shape)
 
@@ -83,20 +87,20 @@ class Form:
     x: Field
     y: Field
 
-    @property
+    @functools.cached_property
     def y_at(self) -> int:
         return (self.x.size + 7) // 8 * 8
 
-    @property
+    @functools.cached_property
     def payload(self) -> int:
         return self.y_at + self.y.size
 
-    @property
+    @functools.cached_property
     def slot_size(self) -> int:
         """The smallest slot that takes a frame."""
         return (FRAME_HEADER.size + self.payload + 63) // 64 * 64
 
-    @property
+    @functools.cached_property
     def digest(self) -> int:
         return zlib.crc32(str(self).encode())
 
@@ -217,6 +221,8 @@ class Control:
         )
         self._buffer = bytearray(most)
         self._view = memoryview(self._buffer)
+        self._poll = select.poll()
+        self._poll.register(end, select.POLLIN)
 
     def fileno(self) -> int:
         return self.socket.fileno()
@@ -232,19 +238,19 @@ class Control:
         """Waits while the socket is full. Throws Closed when nobody reads it any more."""
         try:
             if descriptor is None:
-                self.socket.send(message, socket.MSG_NOSIGNAL)
+                self.socket.send(message, _NO_SIGNAL)
             else:
-                socket.send_fds(self.socket, [message], [descriptor], socket.MSG_NOSIGNAL)
+                socket.send_fds(self.socket, [message], [descriptor], _NO_SIGNAL)
         except (BrokenPipeError, ConnectionResetError):
             raise Closed from None
 
     def receive(self, wait: bool) -> tuple[int, bytes] | None:
         """The next message: type and body, of the right size for the type. None: there is none now. A descriptor that
         came along is dropped."""
-        try:
-            size = self.socket.recv_into(self._buffer, 0, socket.MSG_TRUNC | (0 if wait else socket.MSG_DONTWAIT))
-        except BlockingIOError:
+        if not wait and not self._poll.poll(0):
             return None
+        try:
+            size = self.socket.recv_into(self._buffer, 0, _WHOLE_SIZE)
         except ConnectionResetError:
             raise Closed from None
         return self._message(size)
