@@ -10,23 +10,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lanewise._env import from_env
-from lanewise._serve import serve
 from lanewise._version import __version__
 
 if TYPE_CHECKING:
+    from lanewise._env import from_env
     from lanewise._models import Model, load_model
     from lanewise._run import Run, Table, load_predictions, load_run
+    from lanewise._serve import serve
 
 __all__ = ["Model", "Run", "Table", "__version__", "from_env", "load_model", "load_predictions", "load_run", "serve"]
+_MODULES = {
+    "_env": ("from_env",), "_models": ("Model", "load_model"), "_run": ("Run", "Table", "load_predictions", "load_run"),
+    "_serve": ("serve",),
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    # A generator needs none of these, and torch least of all.
-    if name in ("Run", "Table", "load_predictions", "load_run"):
-        from lanewise import _run as module
-    elif name in ("Model", "load_model"):
-        from lanewise import _models as module  # type: ignore[no-redef]
-    else:
-        raise AttributeError(f"module 'lanewise' has no attribute {name!r}")
-    return getattr(module, name)
+    # Each is imported when it is asked for: a generator needs neither torch nor what reads runs.
+    import importlib
+
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"lanewise.{module}"), name)
+    raise AttributeError(f"module 'lanewise' has no attribute {name!r}")
