@@ -1,8 +1,9 @@
 """A generator that does one thing wrong, for the tests of those who start generators.
 
-    evil_generator.py FAULT [--after N]        N good samples come before the fault (3; of some faults nothing can come before)
+    evil_generator.py FAULT [--after N]       N good samples (3) come before the fault, where anything can
 
-Without a fault it is a good one, whose sample k of a run is x = [k, seed % 1000], y = [k]. `--list` lists the faults."""
+Without a fault it is a good one, whose sample k of a run is x = [k, seed % 1000], y = [k]. `--list` lists the faults.
+"""
 
 import argparse
 import fcntl
@@ -46,12 +47,33 @@ class Generator:
         os.close(memory)
         self.seed, self.run, self.credit = self.w.seed, self.w.run, self.w.slots
 
-    def frame(self, sequence=None, magic=p.FRAME_MAGIC, run=None, length=None, form=FORM, flags=0, weight=1.0, crc=0, values=None):
+    def frame(
+        self,
+        sequence=None,
+        magic=p.FRAME_MAGIC,
+        run=None,
+        length=None,
+        form=FORM,
+        flags=0,
+        weight=1.0,
+        crc=0,
+        values=None,
+    ):
         """Writes a frame into the slot that is due, right but for what is given."""
         sequence = self.sequence if sequence is None else sequence
-        payload = struct.pack("<2f1f", sequence % 2**20, self.seed % 1000, sequence % 2**20) if values is None else values
+        payload = (
+            struct.pack("<2f1f", sequence % 2**20, self.seed % 1000, sequence % 2**20) if values is None else values
+        )
         header = p.FRAME_HEADER.pack(
-            magic, flags, sequence, self.run if run is None else run, 0, weight, FORM.payload if length is None else length, form.digest, 0
+            magic,
+            flags,
+            sequence,
+            self.run if run is None else run,
+            0,
+            weight,
+            FORM.payload if length is None else length,
+            form.digest,
+            0,
         )[: p.FRAME_CRC_AT]
         whole = header + struct.pack("<I", zlib.crc32(payload, zlib.crc32(header)) ^ crc) + payload
         at = self.sequence % self.w.slots * self.w.slot_size
@@ -99,7 +121,10 @@ class Generator:
 
 
 def message(kind=p.SAMPLES, body=struct.pack("<II", 1, 0), magic=p.MESSAGE_MAGIC, version=p.VERSION, size=None):
-    return p.MESSAGE_HEADER.pack(magic, version, kind, p.MESSAGE_HEADER.size + len(body) if size is None else size, 0) + body
+    return (
+        p.MESSAGE_HEADER.pack(magic, version, kind, p.MESSAGE_HEADER.size + len(body) if size is None else size, 0)
+        + body
+    )
 
 
 def crash(g):
@@ -228,7 +253,7 @@ AFTER = {
     "samples_after_end": (samples_after_end, "order, after the end"),
     "last_then_more": (last_then_more, "sequence"),
     "descriptors": (descriptors, "good"),
-    "frame_random": (lambda g: (g.frame(magic=os.urandom(4)), g.control.send(p.SAMPLES, 1), g.converse_for_ever()), "magic"),
+    "frame_random": (lambda g: g.bad_frame(magic=os.urandom(4)), "magic"),
     "frame_magic": (lambda g: g.bad_frame(magic=b"LWFQ"), "magic"),
     "frame_sequence": (lambda g: g.bad_frame(sequence=g.sequence + 1), "sequence"),
     "frame_repeated": (lambda g: g.bad_frame(sequence=max(g.sequence - 1, 0) if g.sequence else 1), "sequence"),

@@ -10,10 +10,10 @@
  *     default:              fprintf(stderr, "%s\n", g.error); return 1;
  *   }
  *
- * Nothing here allocates, starts a thread, changes a signal or ends the program. One thread calls; a return value that is not LANEWISE_OK or
- * one of the events is LANEWISE_FAILED, g.error says why, and only lanewise_close may follow. It asks for a Linux with memfd, and
- * little-endian numbers. Include it first, or define _GNU_SOURCE. lanewise kills a generator that does not come back to lanewise_next within two
- * seconds after it was to leave.
+ * Nothing here allocates, starts a thread, changes a signal or ends the program. One thread calls. A return value that
+ * is neither LANEWISE_OK nor an event is LANEWISE_FAILED: g.error says why, and only lanewise_close may follow. It asks
+ * for a Linux with memfd and little-endian numbers. Include it first, or define _GNU_SOURCE. lanewise kills a generator
+ * that does not come back to lanewise_next within two seconds when it is to leave.
  */
 #ifndef LANEWISE_GENERATOR_H
 #define LANEWISE_GENERATOR_H
@@ -57,7 +57,7 @@ enum {
 };
 
 typedef struct {
-  int dtype;         /* LANEWISE_FLOAT32, … */
+  int dtype;         /* LANEWISE_FLOAT32 or another */
   int rank;          /* 1 to 8 */
   uint64_t shape[8]; /* of one sample, without a batch axis; each at least 1 */
 } lanewise_field;
@@ -98,7 +98,7 @@ typedef struct {
   unsigned char message[4096];
 } lanewise;
 
-/* ---------------------------------------------------------------------------------------------------- CRC-32 of zlib */
+/* -------------------------------------------------------------------------------------------------- CRC-32 of zlib */
 
 static inline void lanewise_crc_init(lanewise* g) {
   uint32_t i, k, c;
@@ -132,7 +132,7 @@ static inline uint32_t lanewise_crc(const lanewise* g, uint32_t crc, const void*
   return ~crc;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- messages */
+/* -------------------------------------------------------------------------------------------------------- messages */
 
 enum {
   LANEWISE_HELLO_ = 1,
@@ -227,7 +227,7 @@ static inline int lanewise_receive(lanewise* g, int wait, size_t* body_size, int
   return type;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- welcome */
+/* --------------------------------------------------------------------------------------------------------- welcome */
 
 /* A string at *p, behind its opening quote, to UTF-8. 0 where it is malformed or does not fit. */
 static inline int lanewise_json_string(const char** p, const char* end, char* to, size_t room) {
@@ -249,7 +249,9 @@ static inline int lanewise_json_string(const char** p, const char* end, char* to
           if (end - *p < 5 || (*p)[0] != 'u') return 0;
           for (i = 1; i <= 4; ++i) {
             const char h = (*p)[i];
-            const int digit = h >= '0' && h <= '9' ? h - '0' : (h | 32) >= 'a' && (h | 32) <= 'f' ? (h | 32) - 'a' + 10 : -1;
+            const int digit = h >= '0' && h <= '9'                 ? h - '0'
+                              : (h | 32) >= 'a' && (h | 32) <= 'f' ? (h | 32) - 'a' + 10
+                                                                   : -1;
             if (digit < 0) return 0;
             unit[k] = unit[k] * 16 + (uint32_t)digit;
           }
@@ -336,7 +338,8 @@ static inline int lanewise_read_welcome(lanewise* g, const char* p, size_t size,
 
 /* -------------------------------------------------------------------------------------------------------------- use */
 
-/* Adds `"x":{"dtype":"float32","shape":[8]}` to hello and "float32[8]" to the text of the form; the size in bytes, or 0. */
+/* Adds `"x":{"dtype":"float32","shape":[8]}` to hello and "float32[8]" to the text of the form; the size in bytes, or
+ * 0. */
 static inline size_t lanewise_describe(const lanewise_field* f, const char* name, char* hello, size_t hello_room,
                                        char* form, size_t form_room) {
   static const char* const dtypes[3] = {"float32", "float64", "int64"};
@@ -374,8 +377,9 @@ static inline int lanewise_open(lanewise* g, const lanewise_form* f) {
   number = control ? strtol(control, &stop, 10) : -1;
   if (!control || stop == control || *stop || number < 0 || number > 1 << 20 ||
       getsockopt((int)number, SOL_SOCKET, SO_TYPE, &kind, &length) != 0 || kind != SOCK_SEQPACKET) {
-    return lanewise_failed(g, "this program gives samples to lanewise and was started without it; run it with "
-                              "lanewise, or try: python -m lanewise check FILE");
+    return lanewise_failed(g,
+                           "this program gives samples to lanewise and was started without it; run it with "
+                           "lanewise, or try: python -m lanewise check FILE");
   }
   g->socket = (int)number;
   fcntl(g->socket, F_SETFD, FD_CLOEXEC);
@@ -390,8 +394,8 @@ static inline int lanewise_open(lanewise* g, const lanewise_form* f) {
   if (!g->x_size || !g->y_size) return lanewise_failed(g, "x or y has a dtype, rank or shape that there is not");
   g->y_at = (g->x_size + 7) / 8 * 8;
   g->form_crc = lanewise_crc(g, 0, form, strlen(form));
-  snprintf(hello + strlen(hello), sizeof hello - strlen(hello), ",\"state\":%s,\"reset\":%s}", f->can_save ? "true" : "false",
-           f->can_reset ? "true" : "false");
+  snprintf(hello + strlen(hello), sizeof hello - strlen(hello), ",\"state\":%s,\"reset\":%s}",
+           f->can_save ? "true" : "false", f->can_reset ? "true" : "false");
   if (lanewise_post(g, LANEWISE_HELLO_, hello, strlen(hello)) == LANEWISE_FAILED) return LANEWISE_FAILED;
 
   type = lanewise_receive(g, 1, &body, &memory);

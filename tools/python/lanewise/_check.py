@@ -18,7 +18,7 @@ _FAILURES = (p.ProtocolError, ChildError, ChildExit, TimeoutError)
 
 
 def command_for(file: str, arguments: Sequence[str]) -> list[str]:
-    """How to start FILE: Python files by this Python, others by themselves. Throws OSError when it cannot be started."""
+    """How to start FILE: Python files by this Python, others by themselves. Throws OSError when it cannot be."""
     if not os.path.isfile(file):
         raise OSError(errno.ENOENT, "there is no such file")
     if file.endswith(".py"):
@@ -29,7 +29,14 @@ def command_for(file: str, arguments: Sequence[str]) -> list[str]:
 
 
 def check(
-    command: Sequence[str], *, samples: int, seed: int, stream: str, timeout: float, recorded: bool, say: Callable[[str], None] = print
+    command: Sequence[str],
+    *,
+    samples: int,
+    seed: int,
+    stream: str,
+    timeout: float,
+    recorded: bool,
+    say: Callable[[str], None] = print,
 ) -> bool:
     """Says a line for each thing tried. True: all is well."""
     return _Check(command, samples, seed, stream, timeout, recorded, say).all()
@@ -37,7 +44,14 @@ def check(
 
 class _Check:
     def __init__(
-        self, command: Sequence[str], samples: int, seed: int, stream: str, timeout: float, recorded: bool, say: Callable[[str], None]
+        self,
+        command: Sequence[str],
+        samples: int,
+        seed: int,
+        stream: str,
+        timeout: float,
+        recorded: bool,
+        say: Callable[[str], None],
     ) -> None:
         self.command, self.samples, self.seed, self.stream = command, samples, seed, stream
         self.timeout, self.recorded, self._say, self.good = timeout, recorded, say, True
@@ -57,7 +71,9 @@ class _Check:
         if self.hello.state:
             self._try("state", self._state)
         else:
-            self._note("state", "it cannot be saved; a resumed run makes the samples again from the first, and drops them")
+            self._note(
+                "state", "it cannot be saved; a resumed run makes the samples again from the first, and drops them"
+            )
         return self._verdict()
 
     def _start(self, seed: int | None = None) -> Child:
@@ -89,7 +105,9 @@ class _Check:
     def _greet(self, child: Child) -> str:
         begin = time.monotonic()
         self.hello = child.handshake(self.timeout)
-        return f"{self.hello.name}, after {time.monotonic() - begin:.2f} s: x {self.hello.form.x}, y {self.hello.form.y}"
+        return (
+            f"{self.hello.name}, after {time.monotonic() - begin:.2f} s: x {self.hello.form.x}, y {self.hello.form.y}"
+        )
 
     def _rate(self, child: Child) -> str:
         begin, missing = time.perf_counter(), [0, 0]
@@ -137,7 +155,10 @@ class _Check:
             others = take(child, len(self.seen), self.timeout)
         same = len(others) == len(self.seen) and all(a.same(b) for a, b in zip(others, self.seen))
         if same and not self.recorded:
-            raise _Bad("another seed gives the same samples: draw them from the seed, or say --recorded if they are recorded data")
+            raise _Bad(
+                "another seed gives the same samples: draw them from the seed, or say --recorded if they are "
+                "recorded data"
+            )
         return "the samples are recorded" if same else "the same seed gives the same samples, another one others"
 
     def _state(self) -> str:
@@ -153,9 +174,13 @@ class _Check:
             restored = take(child, self.few, self.timeout)
         for i, (a, b) in enumerate(zip(expected, restored)):
             if not a.same(b):
-                raise _Bad(f"sample {i} after a restored state is not the one that came after the saved one: {_differ(a, b)}")
+                raise _Bad(
+                    f"sample {i} after a restored state is not the one that came after the saved one: {_differ(a, b)}"
+                )
         if len(expected) != len(restored):
-            raise _Bad(f"{len(restored)} samples come after a restored state, and {len(expected)} came after the saved one")
+            raise _Bad(
+                f"{len(restored)} samples come after a restored state, and {len(expected)} came after the saved one"
+            )
         return f"{len(state):,} bytes at sample {at}; goes on bit for bit in another process"
 
     def _same(self, again: Sequence[Sample], when: str) -> None:

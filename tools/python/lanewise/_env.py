@@ -18,9 +18,10 @@ def from_env(
 
     An episode that is over is followed by the next; its first sample begins a new sequence (`start`).
 
-    `make` is an environment's id, or a function that makes one: `make()`, or `make(stream)` if it takes an argument, so that
-    streams can differ. `policy(observation, rng)`, or `policy(observation)`, gives the action; `rng` is a numpy.random.Generator. "random"
-    draws actions from the action space. The seed of the stream seeds environment, action space and rng.
+    `make` is an environment's id, or a function that makes one: `make()`, or `make(stream)` if it takes an argument, so
+    that streams can differ. `policy(observation, rng)`, or `policy(observation)`, gives the action; `rng` is a
+    numpy.random.Generator. "random" draws actions from the action space. The seed of the stream seeds environment,
+    action space and rng.
 
         serve(from_env("Pendulum-v1"))
         serve(from_env(lambda stream: gymnasium.make("Pendulum-v1", g=9 + int(stream.removeprefix("gen"))), swing_up))
@@ -34,7 +35,10 @@ def from_env(
         import gymnasium  # of whoever uses this; nothing else here needs it
 
         env = gymnasium.make(make) if isinstance(make, str) else make(stream) if takes_stream else make()
-        flatten = gymnasium.spaces.utils.flatten
+
+        def flatten(space: Any, value: Any) -> np.ndarray:
+            return np.asarray(gymnasium.spaces.utils.flatten(space, value))
+
         rng = np.random.default_rng(seed)
         env.action_space.seed(int(rng.integers(2**31)))
         try:

@@ -1,4 +1,4 @@
-"""load_model(): a trained model as a torch.nn.Module, with the names, the formulas and the normalisation of lanewise."""
+"""load_model(): a trained model as a torch.nn.Module, with lanewise's names, formulas and normalisation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lanewise._run import Run, read_safetensors
+from lanewise._run import Run, read_json, read_safetensors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,12 +67,13 @@ class Model(nn.Module):
         values = prediction.detach().cpu().numpy()
         scaling = self._of(stream).y
         if not scaling.mean.size or values.shape[-1] != scaling.mean.size:
-            return values
-        return (values.astype(np.float64) * scaling.scale + scaling.mean).astype(values.dtype)
+            return np.asarray(values)
+        original: np.ndarray = values.astype(np.float64) * scaling.scale + scaling.mean
+        return original.astype(values.dtype)
 
     @torch.no_grad()
     def predict(self, stream: str, x: Any) -> np.ndarray:
-        """Predictions for successive samples x [n, …] of a stream, in original units, beginning with a fresh state: what
+        """Predictions for successive samples x [n, …] of a stream, in original units, from a fresh state on: what
         `lanewise predict` gives for them. Of a windowed stream, x are the windows [n, time, features]."""
         training = self.training
         self.eval()
@@ -82,7 +83,8 @@ class Model(nn.Module):
             self.train(training)
 
     def _successive(self, x: torch.Tensor) -> torch.Tensor:
-        return self(x)
+        prediction: torch.Tensor = self(x)
+        return prediction
 
     def _of(self, stream: str) -> Normalization:
         if not self.normalization:  # a file of a pipeline that normalises nothing
@@ -115,18 +117,24 @@ class BatchNorm(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
         self.bias = nn.Parameter(torch.zeros(width))
+        self.running_mean: torch.Tensor
+        self.running_var: torch.Tensor
         self.register_buffer("running_mean", torch.zeros(width))
         self.register_buffer("running_var", torch.ones(width))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         by_rows = self.training and len(x) >= 2
-        return nn.functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, by_rows, 0.1, 1e-5)
+        return nn.functional.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, by_rows, 0.1, 1e-5
+        )
 
 
 class Mlp(Model):
     """Linear layers with an activation between them, numbered as in nn.Sequential: linear, (norm,) activation, …"""
 
-    def __init__(self, inputs: int, outputs: int, hidden: Sequence[int], activation: str, norm: str, dropout: float) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, hidden: Sequence[int], activation: str, norm: str, dropout: float
+    ) -> None:
         super().__init__()
         activations = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU, "silu": nn.SiLU}
         norms = {"batch": BatchNorm, "layer": nn.LayerNorm}
@@ -160,24 +168,24 @@ class Recurrent(Model):
         self.head = nn.Linear(hidden, outputs)
 
     def forward(self, x: torch.Tensor, state: Any = None) -> tuple[torch.Tensor, Any]:
-        """x [n, features] or [n, time, features] of n streams -> prediction [n, outputs], and the state after the last time step."""
+        """x [n, features] or [n, time, features] of n streams -> prediction [n, outputs], and the state after x."""
         h, state = self.rnn(x if x.dim() == 3 else x[:, None], state)
         return self.head(h[:, -1]), state
 
     def _successive(self, x: torch.Tensor) -> torch.Tensor:
         if not self.carry:
-            return self(x)[0]
+            return self.forward(x)[0]
         state, outputs = None, []
         for sample in x:
-            output, state = self(sample[None], state)
+            output, state = self.forward(sample[None], state)
             outputs.append(output)
-        return torch.cat(outputs) if outputs else self(x)[0]
+        return torch.cat(outputs) if outputs else self.forward(x)[0]
 
 
 def load_model(path: str | Path) -> Model:
     """The model of a run directory (its newest checkpoint) or of a file by `lanewise export`, ready to predict.
 
-    A torch.nn.Module whose state dict is exactly that of lanewise: `load_state_dict(strict=True)` of either in the other works.
+    A torch.nn.Module whose state dict is exactly that of lanewise: each takes the other's with strict=True.
     linear and mlp are called as model(x), gru and lstm as model(x, state) -> (prediction, state); see Model.
     A file does not say which stream goes through which normalize node: there the streams are called by the node's id.
     """
@@ -185,7 +193,7 @@ def load_model(path: str | Path) -> Model:
         run = Run(path)
         checkpoint = run.checkpoint()
         weights, _ = read_safetensors(checkpoint / "weights.safetensors")
-        statistics = json.loads((checkpoint / "manifest.json").read_text())["normalization"]
+        statistics = read_json(checkpoint / "manifest.json")["normalization"]
         pipeline = run.manifest["pipeline"]
         names = {node["params"]["model"] for node in pipeline["nodes"] if node["type"] == "compute"}
         model = _build(_only(pipeline["models"], names, path), weights)
@@ -204,7 +212,8 @@ def load_model(path: str | Path) -> Model:
 def _only(models: dict[str, Any], names: set[str], path: str | Path) -> dict[str, Any]:
     if len(names) != 1:
         raise ValueError(f"{path} has the models {', '.join(sorted(names)) or 'none'}; there has to be one")
-    return models[names.pop()]
+    model: dict[str, Any] = models[names.pop()]
+    return model
 
 
 def _build(settings: dict[str, Any], weights: dict[str, np.ndarray]) -> Model:

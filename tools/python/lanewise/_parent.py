@@ -1,4 +1,4 @@
-"""The parent's side of the generator protocol: what lanewise does with a generator, in Python, for `check` and the tests.
+"""The parent's side of the generator protocol, in Python: for `check` and the tests.
 
 Everything that the child sends is checked; what is wrong becomes a ProtocolError with the document's word for it.
 """
@@ -35,7 +35,7 @@ class ChildError(Exception):
 
 
 class ChildExit(Exception):
-    """The child is gone before its time. `status` is negative for a signal, None where it has only closed the socket."""
+    """The child is gone before its time. `status` is negative for a signal, None where it only closed the socket."""
 
     def __init__(self, status: int | None, log: str) -> None:
         if status is None:
@@ -95,8 +95,8 @@ class Child:
         with theirs:
             try:
                 self.process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd, env=environment,
-                    pass_fds=[theirs.fileno()], start_new_session=True,
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd,
+                    env=environment, pass_fds=[theirs.fileno()], start_new_session=True,
                 )  # fmt: skip
             except BaseException:
                 ours.close()
@@ -113,7 +113,7 @@ class Child:
         self._answer: tuple[int, ...] | None = None
         self._begin_run(0)
 
-    # ------------------------------------------------------------------------------------------------------ what it does
+    # ----------------------------------------------------------------------------------------------------- what it does
 
     def handshake(self, timeout: float = 60) -> p.Hello:
         deadline = time.monotonic() + timeout
@@ -158,7 +158,9 @@ class Child:
         if zlib.crc32(state) != crc:
             raise p.ProtocolError("crc", "of a state")
         if sequence != self._announced:
-            raise p.ProtocolError("order", f"state is of sequence {sequence}, and {self._announced} frames were told of")
+            raise p.ProtocolError(
+                "order", f"state is of sequence {sequence}, and {self._announced} frames were told of"
+            )
         return sequence, state
 
     def restore(self, sequence: int, state: bytes, timeout: float = 60) -> None:
@@ -185,7 +187,9 @@ class Child:
         """Ends the child and what it has started, whatever they are doing."""
         if self._pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)  # its leader is not yet waited for, so the number is its own
+                os.killpg(
+                    self.process.pid, signal.SIGKILL
+                )  # its leader is not yet waited for, so the number is its own
             self.process.wait()
             os.close(self._pidfd)
             self._pidfd = -1
@@ -199,7 +203,9 @@ class Child:
     def __enter__(self) -> Child:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def output(self) -> bytes:
@@ -225,7 +231,7 @@ class Child:
     def ended(self) -> bool:
         return self._ended and not self._ready
 
-    # -------------------------------------------------------------------------------------------------------- the socket
+    # ------------------------------------------------------------------------------------------------------- the socket
 
     def _receive(self) -> tuple[int, bytes] | None:
         """What is there now. Throws ChildExit when nothing can follow."""
@@ -246,7 +252,7 @@ class Child:
         """None: there is none until the deadline."""
         while (message := self._receive()) is None:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self.control, self._pidfd], [], [], left)[0]:
+            if left <= 0 or not select.select([self.control.fileno(), self._pidfd], [], [], left)[0]:
                 return None
         return message
 
@@ -283,7 +289,9 @@ class Child:
                 self._ready += values[0]
         elif kind == p.END:
             if self._ended or values[0] != self._announced:
-                raise p.ProtocolError("order", f"the end is told after {values[0]} samples, and {self._announced} were told of")
+                raise p.ProtocolError(
+                    "order", f"the end is told after {values[0]} samples, and {self._announced} were told of"
+                )
             self._ended = True
         elif {p.RESET: p.RESET_DONE, p.SAVE: p.STATE, p.RESTORE: p.RESTORE_DONE}.get(self._asked or 0) == kind:
             self._answer = values
@@ -352,7 +360,9 @@ class Child:
         if zlib.crc32(payload, zlib.crc32(header[: p.FRAME_CRC_AT])) != crc:
             raise p.ProtocolError("crc", f"of {here}")
         if sequence != self._next or self._over:
-            raise p.ProtocolError("sequence", f"{here} comes after the last one" if self._over else f"{here} says that it is {sequence}")
+            raise p.ProtocolError(
+                "sequence", f"{here} comes after the last one" if self._over else f"{here} says that it is {sequence}"
+            )
         if run != self.run:
             raise p.ProtocolError("run", f"{here} is of run {run}, and this is run {self.run}")
         if digest != self._digest:
@@ -419,5 +429,3 @@ def take(child: Child, count: int, timeout: float = 60) -> list[Sample]:
     while len(samples) < count and (sample := child.sample(timeout)) is not None:
         samples.append(sample)
     return samples
-
-

@@ -1,4 +1,6 @@
-"""What both sides of the generator protocol share: messages, the form of samples, frames (docs/generator-protocol.md)."""
+"""What both sides of the generator protocol share: messages, frames, the form of samples.
+
+docs/generator-protocol.md is the protocol."""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ MOST_RANK: Final = 8
 
 HELLO, WELCOME, CREDIT, SAMPLES, RESET, RESET_DONE, SAVE, STATE, RESTORE, RESTORE_DONE, END, ERROR, BYE = range(1, 14)
 NAMES: Final = (
-    "", "hello", "welcome", "credit", "samples", "reset", "reset_done", "save", "state", "restore", "restore_done", "end",
-    "error", "bye",
+    "", "hello", "welcome", "credit", "samples", "reset", "reset_done", "save", "state", "restore", "restore_done",
+    "end", "error", "bye",
 )  # fmt: skip
 FROM_CHILD: Final = frozenset({HELLO, SAMPLES, RESET_DONE, STATE, RESTORE_DONE, END, ERROR})
 FROM_PARENT: Final = frozenset({WELCOME, CREDIT, RESET, SAVE, RESTORE, BYE})
@@ -117,7 +119,13 @@ class Hello:
     helper: str = ""
 
     def encode(self) -> bytes:
-        fields = {"name": self.name, "x": self.form.x.json(), "y": self.form.y.json(), "state": self.state, "reset": self.reset}
+        fields = {
+            "name": self.name,
+            "x": self.form.x.json(),
+            "y": self.form.y.json(),
+            "state": self.state,
+            "reset": self.reset,
+        }
         return json.dumps(fields | {"helper": self.helper}).encode()
 
     @staticmethod
@@ -127,7 +135,9 @@ class Hello:
         name = _take("hello", fields, "name", str)
         form = Form(_field(fields, "x"), _field(fields, "y"))
         if form.payload > most_bytes:
-            raise ProtocolError("shape", f"a sample {form} has {form.payload} bytes, and at most {most_bytes} are allowed")
+            raise ProtocolError(
+                "shape", f"a sample {form} has {form.payload} bytes, and at most {most_bytes} are allowed"
+            )
         helper = fields.get("helper", "")
         if not isinstance(helper, str):
             raise ProtocolError("hello", "helper is not a text")
@@ -195,7 +205,9 @@ def _object(what: str, body: bytes) -> dict[str, Any]:
 def _take(what: str, fields: dict[str, Any], key: str, kind: type) -> Any:
     value = fields.get(key)
     if type(value) is not kind:
-        raise ProtocolError(what, f"{key} is missing" if key not in fields else f"{key} is {value!r}, not {kind.__name__}")
+        raise ProtocolError(
+            what, f"{key} is missing" if key not in fields else f"{key} is {value!r}, not {kind.__name__}"
+        )
     return value
 
 

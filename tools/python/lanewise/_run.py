@@ -14,8 +14,8 @@ import numpy as np
 
 # bfloat16, which numpy lacks, is not among what lanewise writes.
 _DTYPES: Final = {
-    "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1", "U8": "<u1", "BOOL": "?",
-    "U64": "<u8", "U32": "<u4", "U16": "<u2",
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1", "U64": "<u8",
+    "U32": "<u4", "U16": "<u2", "U8": "<u1", "BOOL": "?",
 }  # fmt: skip
 
 
@@ -35,7 +35,9 @@ class Table(Mapping[str, np.ndarray]):
         return len(self._columns)
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name} [{', '.join(map(str, c.shape[1:]))}]" if c.ndim > 1 else name for name, c in self.items())
+        shown = ", ".join(
+            f"{name} [{', '.join(map(str, c.shape[1:]))}]" if c.ndim > 1 else name for name, c in self.items()
+        )
         return f"Table of {self.rows} rows: {shown}"
 
     @property
@@ -43,7 +45,7 @@ class Table(Mapping[str, np.ndarray]):
         return next((len(c) for c in self._columns.values()), 0)
 
     def to_pandas(self) -> Any:
-        """The same as a pandas.DataFrame (pandas has to be there); a column of several values becomes name.0, name.1, …"""
+        """The same as a pandas.DataFrame ; a column of several values becomes name.0, name.1, …"""
         import pandas
 
         flat: dict[str, np.ndarray] = {}
@@ -70,12 +72,12 @@ class Run:
     @functools.cached_property
     def manifest(self) -> dict[str, Any]:
         """The whole pipeline as it ran, seeds, versions."""
-        return json.loads((self.directory / "manifest.json").read_text())
+        return read_json(self.directory / "manifest.json")
 
     @property
     def report(self) -> dict[str, Any]:
         """How the run ended."""
-        return json.loads((self.directory / "report.json").read_text())
+        return read_json(self.directory / "report.json")
 
     @property
     def streams(self) -> list[str]:
@@ -105,8 +107,8 @@ class Run:
             if node["type"] == "predictions":
                 return load_predictions(self.directory / node["params"]["file"])
         raise FileNotFoundError(
-            f"the pipeline of {self.directory} has no predictions node; run `lanewise predict {self.directory} --to FILE`, "
-            "and lanewise.load_predictions(FILE)"
+            f"the pipeline of {self.directory} has no predictions node; run `lanewise predict {self.directory} "
+            "--to FILE`, and lanewise.load_predictions(FILE)"
         )
 
     @property
@@ -128,8 +130,8 @@ def load_run(directory: str | Path) -> Run:
 
 
 def load_predictions(file: str | Path) -> Table:
-    """The CSV file of a `predictions` node or of `lanewise predict`: phase, step, stream, run, seq, time, weight, and of
-    several values y and p, target and prediction in original units. `time` is NaT where the stream has none."""
+    """The CSV file of a `predictions` node or of `lanewise predict`: phase, step, stream, run, seq, time, weight, and
+    of several values y and p, target and prediction in original units. `time` is NaT where the stream has none."""
     with open(file, newline="") as f:
         lines = csv.reader(f)
         header = next(lines, [])
@@ -138,7 +140,11 @@ def load_predictions(file: str | Path) -> Table:
 
     def values(prefix: str) -> np.ndarray:
         names = [name for name in header if name[0] == prefix and name[1:].isdecimal()]
-        return np.array([[float(v or "nan") for v in columns[name]] for name in names], float).reshape(len(names), len(rows)).T
+        return (
+            np.array([[float(v or "nan") for v in columns[name]] for name in names], float)
+            .reshape(len(names), len(rows))
+            .T
+        )
 
     return Table(
         {
@@ -147,7 +153,9 @@ def load_predictions(file: str | Path) -> Table:
             "stream": np.array(columns["stream"], str),
             "run": np.array(columns["run"], np.int64),
             "seq": np.array(columns["seq"], np.int64),
-            "time": np.array([int(t) if t else np.iinfo(np.int64).min for t in columns["time"]], np.int64).view("datetime64[ns]"),
+            "time": np.array([int(t) if t else np.iinfo(np.int64).min for t in columns["time"]], np.int64).view(
+                "datetime64[ns]"
+            ),
             "weight": np.array(columns["weight"], float),
             "y": values("y"),
             "p": values("p"),
@@ -174,6 +182,11 @@ def read_safetensors(file: str | Path) -> tuple[dict[str, np.ndarray], dict[str,
     except (struct.error, ValueError, KeyError, TypeError, AttributeError) as e:
         raise ValueError(f"{file} is not a safetensors file: {e}") from None
     return tensors, header.get("__metadata__", {})
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(file.read_text())
+    return content
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:

@@ -14,8 +14,8 @@ from lanewise._protocol import MOST_RANK, Field, Form
 _KEYS: Final = ("x", "y", "time", "weight", "start")
 # What is sent for what is given. Python's own numbers are float64 and int64.
 _SENT: Final = {
-    "float16": "float32", "float32": "float32", "float64": "float64", "bool": "int64", "int8": "int64", "int16": "int64",
-    "int32": "int64", "int64": "int64", "uint8": "int64", "uint16": "int64", "uint32": "int64",
+    "float16": "float32", "float32": "float32", "float64": "float64", "bool": "int64", "int8": "int64",
+    "int16": "int64", "int32": "int64", "int64": "int64", "uint8": "int64", "uint16": "int64", "uint32": "int64",
 }  # fmt: skip
 
 
@@ -42,7 +42,10 @@ def parts_of(item: Any) -> Parts:
     for key in item:
         if key not in _KEYS:
             near = difflib.get_close_matches(str(key), _KEYS, 1)
-            raise SampleError(f"a sample has no {key!r}" + (f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(_KEYS)}"))
+            raise SampleError(
+                f"a sample has no {key!r}"
+                + (f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(_KEYS)}")
+            )
     if "x" not in item or "y" not in item:
         raise SampleError(f"the sample has no {'y' if 'x' in item else 'x'}, only {', '.join(item) or 'nothing'}")
     time, weight = item.get("time"), item.get("weight", 1.0)
@@ -96,7 +99,7 @@ class Given:
         return Given(name, array.dtype, array.shape, not hasattr(value, "dtype"))
 
     def put(self, value: Any, slot: np.ndarray, nan: bool) -> None:
-        """Writes a later sample's value into a slot, which has this shape. Throws SampleError when it is unlike the first."""
+        """Writes a value into a slot, which has this shape. Throws SampleError when it is unlike the first."""
         if type(value) is not np.ndarray or value.dtype != self.dtype:
             value = self._alike(value)
         if value.shape != self.shape:

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+import types
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -33,19 +34,21 @@ def serve(sim: Any, *, name: str | None = None, nan: str = "xy", drop_batch_axis
     `sim` is one of
 
     * a function `sim(seed, stream)` that yields samples: the plainest, and enough for most;
-    * a class, or a function that makes an object: `sim(seed, stream)` can be iterated over; with methods `state()` and `restore(state)` a resumed
-      run goes on exactly where it was;
-    * an object that can be iterated over, with `state()` and `restore(state)`, and `reset(seed, stream)`, where it has them.
+    * a class, or a function that makes an object: `sim(seed, stream)` can be iterated over; with methods `state()` and
+      `restore(state)` a resumed run goes on exactly where it was;
+    * an object that can be iterated over, with `state()` and `restore(state)`, and `reset(seed, stream)`, where it has
+      them.
 
-    A sample is `(x, y)`, or a dict with `x`, `y` and, where wanted, `time` (int nanoseconds or numpy.datetime64), `weight` (0 to 1)
-    and `start` (true: a new sequence begins here). x and y are numbers, lists, arrays or tensors of floats or integers, of one
-    dtype and shape throughout, without a batch axis; if the first have one of length 1, it is dropped from all, unless
-    `drop_batch_axis` is false. All randomness has to come from `seed`, an int of 64 bits.
+    A sample is `(x, y)`, or a dict with `x`, `y` and, where wanted, `time` (int nanoseconds or numpy.datetime64),
+    `weight` (0 to 1) and `start` (true: a new sequence begins here). x and y are numbers, lists, arrays or tensors of
+    floats or integers, of one dtype and shape throughout, without a batch axis; if the first have one of length 1, it
+    is dropped from all, unless `drop_batch_axis` is false. All randomness has to come from `seed`, an int of 64 bits.
 
-    `state()` is bytes, or what JSON can hold; `restore` gets it back, on an object that has just been made, and what
-    is yielded afterwards has to be what would have come after state().
+    `state()` is bytes, or what JSON can hold; `restore` gets it back, on an object that has just been made, and what is
+    yielded afterwards has to be what would have come after state().
 
-    `name`: for messages; the program's file name without it. `nan`: where NaN (a missing value) may stand: "xy", "x", "y" or "".
+    `name` is for messages; without it, it is the program's file. `nan`: where NaN (a missing value) may stand: "xy",
+    "x", "y" or "".
     """
     if not set(nan) <= set("xy"):
         raise ValueError(f'nan is "xy", "x", "y" or "", not {nan!r}')
@@ -106,7 +109,9 @@ class _Stream:
         self._object: Any = None
         if isinstance(sim, type) or not (hasattr(sim, "__iter__") or hasattr(sim, "__next__")):
             if not callable(sim):
-                raise TypeError(f"serve() takes a function, a class or something to iterate over, not {type(sim).__name__}")
+                raise TypeError(
+                    f"serve() takes a function, a class or something to iterate over, not {type(sim).__name__}"
+                )
             self._make = sim
         else:
             self._object = sim
@@ -128,7 +133,9 @@ class _Stream:
         if restored:
             self._object.restore(restored[0])
         if not hasattr(self._object, "__iter__") and not hasattr(self._object, "__next__"):
-            raise TypeError(f"{self._make!r} gave {self._object!r}, which has no samples to iterate over; does it lack a yield?")
+            raise TypeError(
+                f"{self._make!r} gave {self._object!r}, which has no samples to iterate over; does it lack a yield?"
+            )
 
     def next(self) -> Parts | None:
         """The next sample; None at the end."""
@@ -146,7 +153,7 @@ class _Stream:
     def close(self) -> None:
         """Ends a generator function that is in the middle, so that its `finally` runs."""
         samples, self._samples = self._samples, None
-        if hasattr(samples, "close") and hasattr(samples, "gi_frame"):
+        if isinstance(samples, types.GeneratorType):
             samples.close()
 
 
@@ -157,7 +164,9 @@ def _encode(state: Any) -> bytes:
     def plain(value: Any) -> Any:
         if isinstance(value, np.generic):
             return value.item()
-        raise TypeError(f"state() holds {type(value).__name__}; give bytes, or what JSON can hold (of an array, .tolist())")
+        raise TypeError(
+            f"state() holds {type(value).__name__}; give bytes, or what JSON can hold (of an array, .tolist())"
+        )
 
     return b"J" + json.dumps(state, default=plain).encode()
 
@@ -184,7 +193,7 @@ class _Session:
         self.run_number = 0
         self.credit = 0
         self.ended = False
-        # The first sample is made before lanewise is greeted, since hello tells its shapes. `before` is the state before it.
+        # The first sample is made before hello, which tells its shapes. `before` is the state before it.
         self.first: Parts | None = None
         self.before = b""
 
@@ -222,7 +231,9 @@ class _Session:
         if self.first is None:
             raise SampleError("the generator has ended without any sample")
         self.form, self.x, self.y = form_of(self.first, self.drop_batch_axis)
-        hello = p.Hello(self.name, self.form, self.stream.can_save, self.stream.can_reset, f"lanewise-python {__version__}")
+        hello = p.Hello(
+            self.name, self.form, self.stream.can_save, self.stream.can_reset, f"lanewise-python {__version__}"
+        )
         self.control.send_body(p.HELLO, hello.encode())
         kind, body, self.memory = self.control.receive_with_descriptor()
         if kind == p.BYE:
@@ -264,7 +275,10 @@ class _Session:
         self.slot: list[tuple[memoryview, memoryview, memoryview, np.ndarray, np.ndarray]] = []
         for i in range(welcome.slots):
             at = i * welcome.slot_size
-            header, payload = whole[at : at + p.FRAME_HEADER.size], whole[at + p.FRAME_HEADER.size :][: self.form.payload]
+            header, payload = (
+                whole[at : at + p.FRAME_HEADER.size],
+                whole[at + p.FRAME_HEADER.size :][: self.form.payload],
+            )
             self.slot.append(
                 (
                     header,
@@ -279,7 +293,9 @@ class _Session:
     @staticmethod
     def _values(payload: memoryview, at: int, field: p.Field, given: Given) -> np.ndarray:
         """A field's place in a slot, shaped like what the generator gives."""
-        return np.frombuffer(payload[at : at + field.size], np.dtype(field.dtype).newbyteorder("<")).reshape(given.shape)
+        return np.frombuffer(payload[at : at + field.size], np.dtype(field.dtype).newbyteorder("<")).reshape(
+            given.shape
+        )
 
     def _write(self, parts: Parts) -> None:
         header, checked, payload, x, y = self.slot[self.sequence % self.slots]
@@ -289,8 +305,8 @@ class _Session:
         if parts.time is not None:
             flags |= p.TIMED
         p.FRAME_HEADER.pack_into(
-            header, 0, p.FRAME_MAGIC, flags, self.sequence, self.run_number, parts.time or 0, parts.weight, self.form.payload,
-            self.form.digest, 0,
+            header, 0, p.FRAME_MAGIC, flags, self.sequence, self.run_number, parts.time or 0, parts.weight,
+            self.form.payload, self.form.digest, 0,
         )  # fmt: skip
         struct.pack_into("<I", header, p.FRAME_CRC_AT, zlib.crc32(payload, zlib.crc32(checked)))
         self.sequence += 1

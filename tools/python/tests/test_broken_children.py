@@ -1,5 +1,6 @@
 """The parent, and tests/evil_generator.py: every fault is found, and named by its word."""
 
+import concurrent.futures
 import re
 import subprocess
 import sys
@@ -42,7 +43,9 @@ def outcome(child):
 
 class Faults(GeneratorTest):
     def test_every_fault_is_found_and_named(self):
-        listed = subprocess.run([sys.executable, str(EVIL), "--list"], env=ENVIRONMENT, capture_output=True, text=True, check=True)
+        listed = subprocess.run(
+            [sys.executable, str(EVIL), "--list"], env=ENVIRONMENT, capture_output=True, text=True, check=True
+        )
         faults = dict(line.split(None, 1) for line in listed.stdout.splitlines())
         self.assertGreater(len(faults), 60)
         special = {
@@ -54,15 +57,15 @@ class Faults(GeneratorTest):
             "no sample, a core busy": "^no sample$", "no sample until SIGCONT, then good": "^no sample$",
             "no sample; has to be killed": "^no sample$", "good; a process is left to kill": "^good$", "crc, or nothing": "^crc$|^no sample$",
         }  # fmt: skip
-        names = list(faults)
-        for i in range(0, len(names), 8):  # so many at a time
-            some = names[i : i + 8]
-            children = [self.started([sys.executable, str(EVIL), name], greet=False, seed=7) for name in some]
-            for name, child in zip(some, children):
+
+        def tried(name):
+            with self.started([sys.executable, str(EVIL), name], greet=False, seed=7) as child:
+                return outcome(child)
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for name, found in zip(faults, pool.map(tried, faults)):
                 with self.subTest(name):
-                    expected = faults[name]
-                    self.assertRegex(outcome(child), special.get(expected, f"^{re.escape(expected)}$"))
-                child.close()
+                    self.assertRegex(found, special.get(faults[name], f"^{re.escape(faults[name])}$"))
 
     def test_a_stopped_child_goes_on_without_loss(self):
         child = self.started([sys.executable, str(EVIL), "stop"])

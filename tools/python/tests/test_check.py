@@ -80,7 +80,9 @@ class Check(CheckTest):
                 self.assertTrue(text.endswith("this generator is not ready for lanewise\n"), text)
 
     def test_recorded_data_need_not_depend_on_the_seed(self):
-        code, text, _ = self.check("\ndef sim(seed, stream):\n  for k in range(7): yield k, k\nserve(sim)", "--recorded")
+        code, text, _ = self.check(
+            "\ndef sim(seed, stream):\n  for k in range(7): yield k, k\nserve(sim)", "--recorded"
+        )
         self.assertEqual(code, 0)
         self.assertIn("ok   samples  7 in T s, R samples/s; then the stream ends\n", text)
         self.assertIn("ok   seed     the samples are recorded\n", text)
@@ -171,7 +173,11 @@ class Document(unittest.TestCase):
                 self.assertEqual(sum(sizes[s] for s in re.findall(r"u32|u64", body)), p.BODIES[kind].size, name)
 
     def test_it_tells_every_word_that_the_code_has_for_a_violation(self):
-        told = {w for row in re.findall(r"(?m)^\| (`[a-z]+`(?:, `[a-z]+`)*) \|", self.TEXT.split("# What is wrong")[1]) for w in re.findall(r"[a-z]+", row)}
+        told = {
+            w
+            for row in re.findall(r"(?m)^\| (`[a-z]+`(?:, `[a-z]+`)*) \|", self.TEXT.split("# What is wrong")[1])
+            for w in re.findall(r"[a-z]+", row)
+        }
         used = set()
         for file in (PACKAGE / "lanewise").glob("_*.py"):
             used |= set(re.findall(r'ProtocolError\(\s*"([a-z]+)"', file.read_text()))

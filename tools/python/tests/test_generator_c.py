@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from support import ENVIRONMENT, ROOT, GeneratorTest
@@ -17,13 +18,17 @@ WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wpedantic", "-Werror", f"-I{ROOT /
 
 @unittest.skipUnless(shutil.which("cc"), "there is no C compiler")
 class GeneratorInC(GeneratorTest):
-    def built(self, *arguments, greet=True, **options):
-        program = self.folder / "generator"
-        if not program.exists():
-            command = ["cc", "-std=c99", "-O2", *WARNINGS, str(SOURCE), "-o", str(program), "-lm"]
-            done = subprocess.run(command, capture_output=True, text=True)
-            self.assertEqual((done.returncode, done.stderr), (0, ""))
-        return self.started([str(program), *arguments], greet, **options)
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.program = f"{folder.name}/generator"
+        command = ["cc", "-std=c99", "-O2", *WARNINGS, str(SOURCE), "-o", cls.program, "-lm"]
+        cls.compiler = subprocess.run(command, capture_output=True, text=True)
+
+    def built(self, *arguments, **options):
+        self.assertEqual((self.compiler.returncode, self.compiler.stderr), (0, ""))
+        return self.started([self.program, *arguments], **options)
 
     def test_it_compiles_as_c99_without_warnings_and_its_samples_are_sines(self):
         child = self.built("50", seed=2**64 - 1)
@@ -70,14 +75,14 @@ class GeneratorInC(GeneratorTest):
         self.assertEqual(child.process.wait(5), 0)
 
     def test_without_lanewise_it_says_what_to_do(self):
-        self.built()
-        done = subprocess.run([str(self.folder / "generator")], capture_output=True, text=True)
+        done = subprocess.run([self.program], capture_output=True, text=True)
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, "^this program gives samples to lanewise and was started without it; run it with lanewise")
+        self.assertRegex(
+            done.stderr, "^this program gives samples to lanewise and was started without it; run it with lanewise"
+        )
 
     def test_python_m_lanewise_check_finds_it_good(self):
-        self.built()
-        command = [sys.executable, "-m", "lanewise", "check", str(self.folder / "generator"), "--samples", "300"]
+        command = [sys.executable, "-m", "lanewise", "check", self.program, "--samples", "300"]
         done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
 

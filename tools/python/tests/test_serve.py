@@ -177,7 +177,9 @@ class Samples(GeneratorTest):
             serve(sim)
         """)
         (sample,) = take(child, 9)
-        self.assertEqual((sample.x.tolist(), sample.y.tolist(), str(child.hello.form)), ([0, 1, 2], [2], "float32[3] int64[1]"))
+        self.assertEqual(
+            (sample.x.tolist(), sample.y.tolist(), str(child.hello.form)), ([0, 1, 2], [2], "float32[3] int64[1]")
+        )
 
 
 class Flow(GeneratorTest):
@@ -256,7 +258,9 @@ class State(GeneratorTest):
         samples = take(child, 40)
         child.restore(at, state)
         self.assertTrue(all(a.same(b) for a, b in zip(samples[at:], take(child, 40 - at), strict=True)))
-        child.restore(0, b'J{"rng": %s, "x": [0, 0, 0]}' % json.dumps(np.random.default_rng(5).bit_generator.state).encode())
+        child.restore(
+            0, b'J{"rng": %s, "x": [0, 0, 0]}' % json.dumps(np.random.default_rng(5).bit_generator.state).encode()
+        )
         self.assertTrue(all(a.same(b) for a, b in zip(samples, take(child, 40), strict=True)))
 
     def test_a_state_of_bytes_may_be_large_and_one_above_the_limit_is_refused(self):
@@ -457,7 +461,10 @@ class Leaving(GeneratorTest):
         self.assertEqual((child.bye(), (self.folder / "after").exists()), (0, True))
 
     def test_a_closed_socket_is_no_sigpipe(self):
-        child = self.child(COUNT.replace("def sim", "import signal; signal.signal(signal.SIGPIPE, signal.SIG_DFL)\n    def sim"), slots=2)
+        child = self.child(
+            COUNT.replace("def sim", "import signal; signal.signal(signal.SIGPIPE, signal.SIG_DFL)\n    def sim"),
+            slots=2,
+        )
         take(child, 2)
         child.control.socket.close()
         self.assertEqual(child.process.wait(5), 0)
@@ -500,4 +507,3 @@ def alive(pid):
 def status(pid):
     """What the kernel says of a process, from its state on."""
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-
