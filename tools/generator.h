@@ -84,7 +84,7 @@ typedef struct {
   uint64_t run;      /* which reading of the stream this is */
   uint64_t sequence; /* of the next sample in this run */
   int evaluate;      /* not training */
-  char stream[1025]; /* the stream's id */
+  char stream[513];  /* the stream's id */
   const void* state; /* see LANEWISE_RESTORE */
   size_t state_size;
   char error[256];
@@ -223,6 +223,7 @@ static inline int lanewise_receive(lanewise* g, int wait, size_t* body_size, int
   if (version != 1) return lanewise_failed(g, "version: lanewise speaks another one than 1");
   if ((size_t)size > sizeof g->message) return lanewise_failed(g, "size: a message is too long");
   if (told != (uint32_t)size) return lanewise_failed(g, "size: a message has another size than it says");
+  if (type == 0) return lanewise_failed(g, "type: a message that there is not");
   *body_size = (size_t)size - 16;
   return type;
 }

@@ -138,9 +138,7 @@ class Hello:
             raise ProtocolError(
                 "shape", f"a sample {form} has {form.payload} bytes, and at most {most_bytes} are allowed"
             )
-        helper = fields.get("helper", "")
-        if not isinstance(helper, str):
-            raise ProtocolError("hello", "helper is not a text")
+        helper = _take("hello", {"helper": ""} | fields, "helper", str)
         return Hello(name, form, _take("hello", fields, "state", bool), _take("hello", fields, "reset", bool), helper)
 
 
@@ -172,8 +170,8 @@ class Welcome:
         stream, mode = _take("welcome", fields, "stream", str), _take("welcome", fields, "mode", str)
         if not (0 <= seed < 2**64 and 0 <= run < 2**64 and mode in MODES and 1 <= slots <= MOST_SLOTS):
             raise ProtocolError("welcome", f"seed {seed}, run {run}, mode {mode} or {slots} slots is out of range")
-        if len(stream.encode()) > 1024:
-            raise ProtocolError("welcome", "the stream's id is longer than 1024 bytes")
+        if len(stream.encode()) > 512:
+            raise ProtocolError("welcome", "the stream's id is longer than 512 bytes")
         if slot_size % 64 or slot_size < FRAME_HEADER.size + form.payload or state_size < 0:
             raise ProtocolError("welcome", f"slots of {slot_size} bytes do not hold a frame of {form}")
         welcome = Welcome(seed, run, stream, mode, slots, slot_size, state_size)
@@ -208,6 +206,11 @@ def _take(what: str, fields: dict[str, Any], key: str, kind: type) -> Any:
         raise ProtocolError(
             what, f"{key} is missing" if key not in fields else f"{key} is {value!r}, not {kind.__name__}"
         )
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ProtocolError(what, f"{key} holds half of a surrogate pair") from None
     return value
 
 
