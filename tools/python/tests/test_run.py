@@ -89,26 +89,20 @@ class LoadRun(RunTest):
         first = train & (rows["stream"] == "gen1") & (rows["seq"] == 5)
         np.testing.assert_allclose(rows["y"][first][0], self.tables[1][5, FEATURES:], rtol=1e-6)
         self.assertTrue(np.isnat(rows["time"]).all())
-
-    def test_a_half_written_last_line_is_left_out(self):
-        folder = self.trained({"type": "linear"})
-        with open(folder / "metrics.jsonl", "a") as f:
-            f.write('{"step":41,"lo')
-        self.assertEqual(lanewise.load_run(folder).metrics.rows, 40)
+        with self.subTest("a half written last line is left out"):
+            with open(run.directory / "metrics.jsonl", "a") as f:
+                f.write('{"step":41,"lo')
+            self.assertEqual(run.metrics.rows, 40)
+        if importlib.util.find_spec("pandas"):
+            columns = ["step", "loss", "lanes.0", "streams.0", "streams.1", "n", "lr", "grad_norm"]
+            self.assertEqual(list(run.metrics.to_pandas().columns), columns)
 
     def test_what_is_missing_is_said(self):
         with self.assertRaisesRegex(FileNotFoundError, "holds no run of lanewise: it has no manifest.json"):
             lanewise.load_run(self.folder)
         run = lanewise.load_run(self.trained({"type": "linear"}))
         with self.assertRaisesRegex(FileNotFoundError, "has no predictions node; run `lanewise predict"):
-            run.predictions
-
-    @unittest.skipUnless(importlib.util.find_spec("pandas"), "there is no pandas")
-    def test_tables_become_data_frames(self):
-        frame = lanewise.load_run(self.trained({"type": "linear"})).metrics.to_pandas()
-        self.assertEqual(
-            list(frame.columns), ["step", "loss", "lanes.0", "streams.0", "streams.1", "n", "lr", "grad_norm"]
-        )
+            run.predictions  # noqa: B018
 
 
 @unittest.skipUnless(TORCH, "there is no torch")
@@ -140,9 +134,8 @@ class LoadModel(RunTest):
         )
         self.predicts_like_lanewise({"type": "mlp", "hidden": [8, 5], "activation": "gelu", "norm": "batch"}, run={"buffers": "average"}, out="c")  # fmt: skip
         self.predicts_like_lanewise(
-            {"type": "mlp", "hidden": [], "activation": "silu"}, run={"dtype": "float64"}, out="d"
+            {"type": "mlp", "hidden": [4], "activation": "silu"}, run={"dtype": "float64"}, out="d"
         )
-        self.predicts_like_lanewise({"type": "mlp", "hidden": [8], "activation": "silu"}, out="e")
 
     def test_gru_with_state_that_runs_on_and_on_windows(self):
         self.predicts_like_lanewise({"type": "gru", "hidden": 7, "layers": 2, "dropout": 0.1}, run={"state": "carry"})
