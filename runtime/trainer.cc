@@ -1,5 +1,7 @@
 #include "runtime/trainer.h"
 
+#include <c10/util/Exception.h>
+
 #include <csignal>
 #include <filesystem>
 #include <limits>
@@ -75,6 +77,10 @@ class Trainer::Impl final : public RunControl {
     } catch (const Error& error) {
       exit = error.exit();
       record_.reason = error.what();
+    } catch (const c10::OutOfMemoryError& error) {  // of a GPU, outside of its queues
+      exit = Exit::kDevice;
+      record_.reason = fmt::format("{}; a smaller model, fewer lanes on a GPU or shorter windows need less",
+                                   error.what_without_backtrace());
     } catch (const std::bad_alloc&) {
       exit = Exit::kInternal;
       record_.reason = "out of memory; a smaller model, fewer lanes or smaller capacities need less";
@@ -552,6 +558,16 @@ class Trainer::Impl final : public RunControl {
     return exit;
   }
 
+  // Null where there are no weights, or they are on a GPU that has failed.
+  nlohmann::ordered_json weights_sha256() const {
+    if (replicas_ == nullptr) return nullptr;
+    try {
+      return replicas_->weights_sha256();
+    } catch (const c10::Error&) {
+      return nullptr;
+    }
+  }
+
   nlohmann::ordered_json make_report(Exit exit) {
     const std::uint64_t steps = directory_ != nullptr ? directory_->step.load() : 0;
     const auto rate = [&](double n) { return seconds_ > 0 ? nlohmann::ordered_json(n / seconds_) : nullptr; };
@@ -560,7 +576,7 @@ class Trainer::Impl final : public RunControl {
     report["digest"] = plans_.train.digest;
     report["steps"] = steps;
     report.update(record_.told(streams_, ledger_));
-    report["weights_sha256"] = replicas_ != nullptr ? nlohmann::ordered_json(replicas_->weights_sha256()) : nullptr;
+    report["weights_sha256"] = weights_sha256();
     if (world_.size() > 1)
       report["processes"] = {{"count", world_.size()}, {"rank", world_.rank()}, {"all_told", all_told_}};
     if (world_.size() > 1 && steps > 0) report["processes"]["exchange"] = services_.get<Communicator>().through();
