@@ -80,7 +80,8 @@ struct JoinOptions {
 // timeout and the signal count.
 void tell_absence(const ProcessPlace& place, const JoinOptions& options, Exit exit, const std::string& reason);
 
-// Meets the other processes. Throws Error(kPeer) in each of them when one does not come, or does not agree.
+// Meets the other processes. Throws Error(kPeer) in each of them when one does not come, or does not agree. The process
+// has to ignore SIGPIPE: the libraries' writes raise it when the other process is gone.
 std::unique_ptr<World> join_world(const ProcessPlace& place, const JoinOptions& options);
 
 }  // namespace lanewise

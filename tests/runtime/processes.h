@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
 #include <functional>
 #include <string>
 #include <thread>
@@ -23,6 +24,7 @@ inline std::vector<std::string> in_processes(int processes, const std::function<
     World alone;
     return {act(alone)};
   }
+  signal(SIGPIPE, SIG_IGN);  // as join_world() asks
   const int port = free_port();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < processes; ++rank) {
