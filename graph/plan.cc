@@ -57,10 +57,16 @@ void RunSettings::fields(Fields& f) {
   f.group("checkpoint", "what a run can be resumed from", [this](Fields& g) { checkpoint.fields(g); });
 }
 
+std::optional<int> PlanNode::gpu() const {
+  constexpr std::string_view kKind = "cuda:";
+  if (!device.starts_with(kKind)) return std::nullopt;
+  return std::stoi(device.substr(kKind.size()));
+}
+
 std::string Plan::reduction() const {
   if (!run.reduction.empty()) return run.reduction;
-  const bool on_gpu = std::ranges::any_of(nodes, [](const PlanNode& node) { return node.device.starts_with("cuda"); });
-  return on_gpu ? "deterministic" : "reference";
+  return std::ranges::any_of(nodes, [](const PlanNode& node) { return node.gpu().has_value(); }) ? "deterministic"
+                                                                                                 : "reference";
 }
 
 const PlanNode* Plan::find(const std::string& id) const {

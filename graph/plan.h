@@ -73,6 +73,9 @@ struct PlanEdge {
 };
 
 struct PlanNode {
+  // The number of the GPU that the node computes on; nullopt: it computes on the host, or has no device.
+  std::optional<int> gpu() const;
+
   std::string id;    // "gen3", or "opt" without repeat
   std::string base;  // "gen"
   int instance = 0;  // 3
@@ -94,10 +97,7 @@ struct Plan {
   std::vector<PlanModel> models;
   RunSettings run;
   std::optional<EvaluateSettings> evaluate;
-  bool evaluating = false;  // this is the evaluation's plan
-  // How the lanes' gradients are added up: run.reduction, or its default, `reference` on the host and `deterministic`
-  // on GPUs.
-  std::string reduction() const;
+  bool evaluating = false;          // this is the evaluation's plan
   std::string end_rule;             // first, restart, mask
   nlohmann::ordered_json expanded;  // the whole pipeline with every default and override; paths as written
   std::string digest;               // SHA-256 of `expanded`, hex
@@ -106,6 +106,9 @@ struct Plan {
   const PlanNode* find(const std::string& id) const;
   std::vector<int> with_role(Role role) const;  // node indices
   const PlanModel& model(const std::string& name) const;
+  // How the lanes' gradients are added up: run.reduction, or its default, `reference` on the host and `deterministic`
+  // on GPUs.
+  std::string reduction() const;
 };
 
 template <class P>

@@ -31,7 +31,7 @@ struct PlanOptions {
 struct PlanSource {
   std::string text, file;  // `file` with its whole path
   std::vector<Override> overrides;
-  int gpus = 0, hosts = 1;
+  int gpus = 0, hosts = 1;  // as in PlanOptions
 };
 
 // Both plans of a pipeline: the training one, and the evaluation's where the file has "evaluate" (reduction, optimizer

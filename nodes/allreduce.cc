@@ -50,12 +50,11 @@ class Allreduce final : public Node {
     if (devices_ != nullptr) {
       devices_->reduce(round);
       reduced.known = drops_ && !last;  // whether the step goes on hangs on it
-      if (reduced.known) devices_->tell(reduced, lanes_);
+      if (reduced.known) devices_->tell(reduced);
     } else {
       const double n = communicator_.reduce(replicas_, round);
       const BucketLayout& layout = replicas_.layout();
-      const at::Tensor tail =
-          replicas_.reduced(0).narrow(0, layout.parameters, layout.size - layout.parameters).to(at::kDouble);
+      const at::Tensor tail = replicas_.reduced(0).narrow(0, layout.parameters, layout.tail()).to(at::kDouble);
       read_tail(reduced, n, {tail.const_data_ptr<double>(), static_cast<std::size_t>(tail.numel())}, layout, lanes_);
     }
     reduced.complete = last || (drops_ && !reduced.non_finite.empty());

@@ -113,7 +113,6 @@ class Compute final : public Node {
       y = y.clone();
       mask_rows(batch.rows, x, y);
     }
-    losses_.assign(batch.rows.size(), 0.0);
     targets_ = tensor_values(y);
     kernel_ = recurrent_.size() == 0 && loss_.row
                   ? replicas_.model(lane_).kernel(static_cast<std::int64_t>(batch.rows.size()))
@@ -125,23 +124,21 @@ class Compute final : public Node {
     const Pass pass{dropout_, batch.rows, !evaluating_};
     prediction_ = carries_ && recurrent_.size() > 0 ? run_on(x, pass) : forward_afresh(replicas_.model(lane_), x, pass);
     row_losses_ = counting_losses(loss_, params_.delta, prediction_, y, batch.rows);
-    const std::vector<std::int64_t> counting = counting_rows(batch.rows);
-    const at::Tensor host = row_losses_.detach().to(at::kDouble).contiguous();
-    for (std::size_t i = 0; i < counting.size(); ++i) losses_[counting[i]] = host.const_data_ptr<double>()[i];
+    losses_ = losses_of_rows(row_losses_, batch.rows);
   }
 
   at::Tensor run_on(const at::Tensor& x, const Pass& pass) {
     const auto streams = static_cast<std::size_t>(x.size(1));
     at::Tensor state = recurrent_.gather(pass.rows.first(streams));
-    std::vector<std::uint64_t> runs;
-    for (const Tag& row : pass.rows.first(streams)) runs.push_back(recurrent_.run(row.stream));
-    const at::Tensor prediction = forward_from(replicas_.model(lane_), x, state, runs, pass);
+    const at::Tensor prediction =
+        forward_from(replicas_.model(lane_), x, state, recurrent_.runs_of(pass.rows.first(streams)), pass);
     recurrent_.scatter(pass.rows.last(streams), state);
     return prediction;
   }
 
   // The losses of the kernel's prediction, and w · ∂r/∂prediction; both are 0 where the weight is.
   void compare_rows(std::span<const Tag> rows) {
+    losses_.assign(rows.size(), 0.0);
     const std::vector<double> predictions = tensor_values(prediction_);
     const std::size_t width = predictions.size() / rows.size();
     slopes_.assign(predictions.size(), 0.0);
@@ -288,7 +285,7 @@ void infer(InferContext& context) {
     node.signatures[kPrediction].y = output;
     node.facts = {{"model", model->type},
                   {"parameters", made->parameter_count()},
-                  {"bytes_per_lane", layout.size * (context.plan.run.dtype == "float64" ? 8 : 4)}};
+                  {"bytes_per_lane", layout.size() * (context.plan.run.dtype == "float64" ? 8 : 4)}};
   } catch (const Error& error) {
     context.problem(fmt::format("model \"{}\" ({}) cannot take what arrives here, {}: {}", model->name, model->type,
                                 batch.text(), error.what()));

@@ -89,9 +89,9 @@ class Optimizer final : public Node {
   // What a round means, and the books on it. On GPUs what is applied has been issued, and held back where the round
   // does not count.
   RunControl::Next settle(Firing& firing, Reduced reduced) {
-    if (!reduced.known) devices_->tell(reduced, lanes_);
+    if (!reduced.known) devices_->tell(reduced);
     stop_ = stop_ || reduced.stop;
-    for (const Gradient& g : reduced.gradients) rows_.insert(rows_.end(), g.rows.begin(), g.rows.end());
+    add_rows(reduced, rows_);
     if (reduced.cut || reduced.all_ended) {
       roll_back();
       control_.not_applied(reduced, rows_);
@@ -129,17 +129,23 @@ class Optimizer final : public Node {
       if (!g.cut_by.empty()) return false;
       all_ended = all_ended && std::ranges::all_of(g.rows, [](const Tag& row) { return row.ended; });
     }
-    const auto rests = [this](std::uint64_t step) {
-      const std::int64_t every = plan_.run.verify_every;
-      return control_.rests_after(step) || (every > 0 && step % static_cast<std::uint64_t>(every) == 0);
-    };
+    const auto rests = [this](std::uint64_t step) { return control_.rests_after(step) || verifies_after(step); };
     return !all_ended && !rests(step_ + 1) && !rests(step_ + 2);
+  }
+
+  bool verifies_after(std::uint64_t step) const {
+    const std::int64_t every = plan_.run.verify_every;
+    return every > 0 && step % static_cast<std::uint64_t>(every) == 0;
+  }
+
+  static void add_rows(const Reduced& reduced, std::vector<Tag>& rows) {
+    for (const Gradient& g : reduced.gradients) rows.insert(rows.end(), g.rows.begin(), g.rows.end());
   }
 
   // A round that was issued after the last one that counts.
   void drop(const Reduced& reduced) {
     std::vector<Tag> rows;
-    for (const Gradient& g : reduced.gradients) rows.insert(rows.end(), g.rows.begin(), g.rows.end());
+    add_rows(reduced, rows);
     roll_back();
     control_.dropped(rows);
   }
@@ -168,7 +174,7 @@ class Optimizer final : public Node {
     }
     ++step_;
     skips_ = 0;
-    if (plan_.run.verify_every > 0 && step_ % static_cast<std::uint64_t>(plan_.run.verify_every) == 0) {
+    if (verifies_after(step_)) {
       if (devices_ != nullptr) devices_->wait();
       communicator_.verify(replicas_);
     }

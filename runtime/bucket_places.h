@@ -18,6 +18,7 @@ struct BucketPlaces {
     return parameters + 2 * streams + lane * static_cast<int>(Flag::kCount) + static_cast<int>(flag);
   }
   constexpr std::int64_t size() const { return flag_at(lanes, Flag{0}); }  // of the whole bucket
+  constexpr std::int64_t tail() const { return size() - parameters; }      // of its tail
 };
 
 }  // namespace lanewise

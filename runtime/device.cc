@@ -14,7 +14,6 @@
 #include "graph/text.h"
 #include "runtime/cuda/device_query.h"
 #include "runtime/cuda/library.h"
-#include "runtime/devices/device_training.h"
 #include "runtime/devices/emulated.h"
 
 namespace lanewise {
@@ -56,12 +55,21 @@ F* cuda_function(const char* name) {
   return found;
 }
 
-bool on_gpus(const Plan& plan) {
-  const std::vector<int> lanes = plan.with_role(Role::kCompute);
-  return !lanes.empty() && plan.nodes[lanes.front()].device.starts_with("cuda");
+// Of all lanes.
+std::vector<int> gpus_of(const Plan& plan) {
+  return gpus_of_lanes(plan, {0, static_cast<int>(plan.with_role(Role::kCompute).size())});
 }
 
 }  // namespace
+
+std::vector<int> gpus_of_lanes(const Plan& plan, LaneRange lanes) {
+  std::vector<int> gpus;
+  const std::vector<int> all = plan.with_role(Role::kCompute);
+  for (int lane = lanes.begin; lane < lanes.end; ++lane) {
+    if (const std::optional<int> gpu = plan.nodes[all[lane]].gpu()) gpus.push_back(*gpu);
+  }
+  return gpus;
+}
 
 int visible_gpus() {
   if (const int emulated = emulated_gpus()) return emulated;
@@ -88,7 +96,7 @@ std::string device_refusal(const Plan& plan) {
   const PlanNode *on_gpu = nullptr, *on_host = nullptr;
   for (const int lane : plan.with_role(Role::kCompute)) {
     const PlanNode& node = plan.nodes[lane];
-    const PlanNode*& first = node.device.starts_with("cuda") ? on_gpu : on_host;
+    const PlanNode*& first = node.gpu() ? on_gpu : on_host;
     if (first == nullptr) first = &node;
   }
   if (on_gpu == nullptr) return "";
@@ -113,18 +121,16 @@ std::string device_refusal(const Plan& plan) {
 }
 
 void load_device_library(const Plan& plan) {
-  if (on_gpus(plan) && emulated_gpus() == 0) cuda_library();
+  if (!gpus_of(plan).empty() && emulated_gpus() == 0) cuda_library();
 }
 
 std::unique_ptr<Accelerator> open_accelerator(const Plan& plan) {
-  if (!on_gpus(plan)) return nullptr;
+  const std::vector<int> gpus = gpus_of(plan);
+  if (gpus.empty()) return nullptr;
   if (emulated_gpus() > 0) return make_emulated_accelerator();
-  const auto here = static_cast<int>(query_gpus().size());
-  for (const int gpu : gpus_of_lanes(plan, {0, static_cast<int>(plan.with_role(Role::kCompute).size())})) {
-    if (gpu >= here)
-      fail(
-          fmt::format("the pipeline has a lane on cuda:{}, and there is {}", gpu, counted(query_gpus().size(), "GPU")));
-  }
+  const std::size_t here = query_gpus().size();
+  if (const int last = std::ranges::max(gpus); static_cast<std::size_t>(last) >= here)
+    fail(fmt::format("the pipeline has a lane on cuda:{}, and there is {}", last, counted(here, "GPU")));
   return open_cuda_accelerator();
 }
 

@@ -9,10 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "graph/cut.h"
 #include "graph/plan.h"
-#include "runtime/devices/queue.h"
 
 namespace lanewise {
+
+class Accelerator;
+
+// The GPUs of these lanes of a plan, by number; empty: they are on the host.
+std::vector<int> gpus_of_lanes(const Plan& plan, LaneRange lanes);
 
 // GPUs whose device files are here and that CUDA_VISIBLE_DEVICES leaves, or that are emulated. Loads and starts
 // nothing.

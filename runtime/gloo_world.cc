@@ -264,9 +264,9 @@ double GlooCommunicator::reduce_as(Replicas& replicas, RoundOfStep round) {
   if (!begun_) prepare(replicas, sizeof(T));
   T* const own = shared_ != nullptr ? static_cast<T*>(shared_->own()) : own_.data_ptr<T>();
   if (sums_ == Sums::kOfLanes) {
-    for (std::size_t i = 0; i < lanes.size(); ++i) std::copy_n(lanes[i], layout.size, own + i * layout.size);
+    for (std::size_t i = 0; i < lanes.size(); ++i) std::copy_n(lanes[i], layout.size(), own + i * layout.size());
   } else {
-    add_lanes<T>(lanes, 0, layout.size, 1, own);
+    add_lanes<T>(lanes, 0, layout.size(), 1, own);
   }
   world_.in_round(round.number, [&] {
     if (shared_ != nullptr) {
@@ -283,7 +283,7 @@ double GlooCommunicator::reduce_as(Replicas& replicas, RoundOfStep round) {
     const T* const part = shared_ != nullptr ? static_cast<const T*>(shared_->part(rank))
                                              : all_.const_data_ptr<T>() + rank * own_.numel();
     const int count = sums_ == Sums::kOfLanes ? lanes_of(layout.lanes, rank, world_.size()).count() : 1;
-    for (int i = 0; i < count; ++i) all.push_back(part + i * layout.size);
+    for (int i = 0; i < count; ++i) all.push_back(part + i * layout.size());
   }
   return sum_.reduce<T>(all, replicas, round);
 }
@@ -292,12 +292,12 @@ double GlooCommunicator::reduce_as(Replicas& replicas, RoundOfStep round) {
 void GlooCommunicator::prepare(const Replicas& replicas, std::size_t element) {
   const BucketLayout& layout = replicas.layout();
   const std::int64_t most = sums_ == Sums::kOfLanes ? (layout.lanes + world_.size() - 1) / world_.size() : 1;
-  shared_ = world_.share_rounds(static_cast<std::size_t>(most * layout.size) * element);
+  shared_ = world_.share_rounds(static_cast<std::size_t>(most * layout.size()) * element);
   begun_ = true;
   if (shared_ != nullptr) return;
   const at::TensorOptions options = replicas.parameter(0).options();
-  own_ = at::zeros({most, layout.size}, options);
-  if (sums_ != Sums::kByLibrary) all_ = at::zeros({most * world_.size(), layout.size}, options);
+  own_ = at::zeros({most, layout.size()}, options);
+  if (sums_ != Sums::kByLibrary) all_ = at::zeros({most * world_.size(), layout.size()}, options);
 }
 
 std::string GlooCommunicator::apart(const Replicas& replicas) { return weights_apart(world_, replicas); }

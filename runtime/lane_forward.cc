@@ -2,6 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
+#include "runtime/tensors.h"
+
 namespace lanewise {
 
 void mask_rows(std::span<const Tag> rows, at::Tensor& x, at::Tensor& y) {
@@ -80,6 +84,14 @@ at::Tensor counting_losses(const LossType& loss, double delta, const at::Tensor&
   const at::Tensor index = at::tensor(counting, at::kLong).to(prediction.device());
   const auto pick = [&](const at::Tensor& t) { return t.flatten(0, 1).index_select(0, index).unsqueeze(0); };
   return loss.rows(pick(prediction), pick(y), delta);
+}
+
+std::vector<double> losses_of_rows(const at::Tensor& counting, std::span<const Tag> rows) {
+  const std::vector<double> values = tensor_values(counting.detach().cpu());
+  const std::vector<std::int64_t> index = counting_rows(rows);
+  std::vector<double> losses(rows.size(), 0.0);
+  for (std::size_t i = 0; i < index.size(); ++i) losses[index[i]] = values[i];
+  return losses;
 }
 
 at::Tensor weighted_sum(const at::Tensor& losses, std::span<const Tag> rows) {

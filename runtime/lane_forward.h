@@ -38,6 +38,9 @@ std::vector<std::int64_t> counting_rows(std::span<const Tag> rows);
 at::Tensor counting_losses(const LossType& loss, double delta, const at::Tensor& prediction, const at::Tensor& y,
                            std::span<const Tag> rows);
 
+// The same on the host as one value a row, 0 where the row does not count.
+std::vector<double> losses_of_rows(const at::Tensor& counting, std::span<const Tag> rows);
+
 // Σ w·r of these losses, differentiable.
 at::Tensor weighted_sum(const at::Tensor& losses, std::span<const Tag> rows);
 

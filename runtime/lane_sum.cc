@@ -20,7 +20,7 @@ double weight_of(const BucketLayout& layout, const T* bucket) {
 // One round that is the whole step.
 template <class T>
 double reduce_one_round(std::span<const T* const> lanes, const BucketLayout& layout, T* out) {
-  add_lanes<T>(lanes, layout.parameters, layout.size, 1, out);
+  add_lanes<T>(lanes, layout.parameters, layout.size(), 1, out);
   const double n = weight_of(layout, out);
   if (n == 0) {
     std::fill_n(out, layout.parameters, T{0});
@@ -34,14 +34,14 @@ double reduce_one_round(std::span<const T* const> lanes, const BucketLayout& lay
 template <class T>
 double reduce_rounds(std::span<const T* const> lanes, const BucketLayout& layout, std::vector<double>& sums,
                      RoundOfStep round, T* out) {
-  if (round.first) sums.assign(static_cast<std::size_t>(layout.size), 0.0);
-  for (std::int64_t i = 0; i < layout.size; ++i) {
+  if (round.first) sums.assign(static_cast<std::size_t>(layout.size()), 0.0);
+  for (std::int64_t i = 0; i < layout.size(); ++i) {
     double sum = 0;
     for (const T* const lane : lanes) sum += lane[i];
     sums[i] += sum;
   }
   const double n = weight_of(layout, sums.data()), scale = n == 0 ? 0 : 1 / n;
-  for (std::int64_t i = round.last ? 0 : layout.parameters; i < layout.size; ++i) {
+  for (std::int64_t i = round.last ? 0 : layout.parameters; i < layout.size(); ++i) {
     out[i] = static_cast<T>(i < layout.parameters ? sums[i] * scale : sums[i]);
   }
   return n;

@@ -14,4 +14,7 @@ inline std::string what_without_stack(const std::exception& error) {
   return torch != nullptr ? torch->what_without_backtrace() : error.what();
 }
 
+// What to do when a GPU is full.
+inline constexpr const char* kNeedsLess = "a smaller model, fewer lanes on this GPU or shorter windows need less";
+
 }  // namespace lanewise

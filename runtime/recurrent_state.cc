@@ -39,6 +39,12 @@ at::Tensor RecurrentState::gather(std::span<const Tag> rows) const {
   return states;
 }
 
+std::vector<std::uint64_t> RecurrentState::runs_of(std::span<const Tag> rows) const {
+  std::vector<std::uint64_t> runs;
+  for (const Tag& row : rows) runs.push_back(runs_[row.stream]);
+  return runs;
+}
+
 void RecurrentState::scatter(std::span<const Tag> last, const at::Tensor& states) {
   const at::Tensor dense = states.detach().contiguous();
   const std::size_t bytes = static_cast<std::size_t>(size()) * rows_.element_size();

@@ -28,6 +28,8 @@ class RecurrentState {
   at::Tensor gather(std::span<const Tag> rows) const;
   // The run that a stream's row was left by.
   std::uint64_t run(int stream) const { return runs_[stream]; }
+  // Those of these samples' streams.
+  std::vector<std::uint64_t> runs_of(std::span<const Tag> rows) const;
   // Keeps `states` [last.size(), size()] as what `last`, each a stream's newest sample, has left.
   void scatter(std::span<const Tag> last, const at::Tensor& states);
 

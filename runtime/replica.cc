@@ -43,7 +43,6 @@ BucketLayout::BucketLayout(const std::vector<ParameterSpec>& specs, int stream_c
     offsets.push_back(parameters);
     parameters += aligned(element_count(spec.shape), dtype);
   }
-  size = BucketPlaces::size();
 }
 
 Replicas::Replicas(const std::function<std::unique_ptr<Model>()>& make_model, const std::string& model_name,
@@ -63,7 +62,7 @@ Replicas::Replicas(const std::function<std::unique_ptr<Model>()>& make_model, co
   };
   for (int d = 0; d < domain_count(); ++d) {
     domains_[d].weights = at::zeros({layout_.parameters}, flat(d));
-    domains_[d].reduced = at::zeros({layout_.size}, flat(d));
+    domains_[d].reduced = at::zeros({layout_.size()}, flat(d));
   }
   for (std::size_t i = 0; i < specs().size(); ++i) {
     const ParameterSpec& spec = specs()[i];
@@ -75,7 +74,7 @@ Replicas::Replicas(const std::function<std::unique_ptr<Model>()>& make_model, co
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     Lane& lane = lanes_[l];
     const Domain& domain = domains_[domain_of_[l]];
-    lane.bucket = at::zeros({layout_.size}, flat(domain_of_[l]));
+    lane.bucket = at::zeros({layout_.size()}, flat(domain_of_[l]));
     for (std::size_t i = 0; i < specs().size(); ++i) {
       // A detached view shares the flat tensor's version counter, which mark_changed() relies on.
       at::Tensor leaf = part(domain.weights, layout_, specs()[i], i).detach().requires_grad_();

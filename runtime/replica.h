@@ -37,7 +37,6 @@ struct BucketLayout : BucketPlaces {
   BucketLayout(const std::vector<ParameterSpec>& specs, int stream_count, int lane_count, at::ScalarType dtype);
 
   std::vector<std::int64_t> offsets;  // of each parameter
-  std::int64_t size = 0;              // of the whole bucket
 };
 
 struct ReplicaOptions {

@@ -2,7 +2,8 @@
 
 #include <ATen/Parallel.h>
 
-#include "runtime/devices/device_training.h"
+#include "runtime/device.h"
+#include "runtime/devices/queue.h"
 #include "runtime/model.h"
 #include "runtime/snapshot.h"
 

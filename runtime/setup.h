@@ -5,11 +5,12 @@
 
 #include "graph/cut.h"
 #include "graph/plan.h"
-#include "runtime/devices/queue.h"
 #include "runtime/replica.h"
 #include "runtime/services.h"
 
 namespace lanewise {
+
+class Accelerator;
 
 // One thread an operation: the lanes are what runs in parallel. The setting is the calling thread's own.
 void use_one_thread();

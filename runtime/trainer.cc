@@ -1,7 +1,5 @@
 #include "runtime/trainer.h"
 
-#include <c10/util/Exception.h>
-
 #include <csignal>
 #include <filesystem>
 #include <limits>
@@ -79,8 +77,7 @@ class Trainer::Impl final : public RunControl {
       record_.reason = error.what();
     } catch (const c10::OutOfMemoryError& error) {  // of a GPU, outside of its queues
       exit = Exit::kDevice;
-      record_.reason = fmt::format("{}; a smaller model, fewer lanes on a GPU or shorter windows need less",
-                                   error.what_without_backtrace());
+      record_.reason = fmt::format("{}; {}", what_without_stack(error), kNeedsLess);
     } catch (const std::bad_alloc&) {
       exit = Exit::kInternal;
       record_.reason = "out of memory; a smaller model, fewer lanes or smaller capacities need less";

@@ -3,28 +3,17 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cstdlib>
+
+#include "runtime/environment.h"
 
 namespace lanewise {
 namespace {
 
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-int number(const char* name, int least, int most) {
-  const std::string text = variable(name);
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc{} && end == text.data() + text.size() && least <= value && value <= most) return value;
-  throw Error(Exit::kCommandLine,
-              text.empty() ? fmt::format("WORLD_SIZE is set, but not {}; start the processes with torchrun, or as the "
-                                         "README says, or unset WORLD_SIZE",
-                                         name)
-                           : fmt::format("the environment variable {} is \"{}\", and has to be {}", name, text,
-                                         least == most ? fmt::format("{}, by WORLD_SIZE", least)
-                                                       : fmt::format("a number from {} to {}", least, most)));
+int number(const char* name, int least, int most, const std::string& rule = "") {
+  if (!variable(name).empty()) return number_variable(name, least, most, rule);
+  throw Error(Exit::kCommandLine, fmt::format("WORLD_SIZE is set, but not {}; start the processes with torchrun, or as "
+                                              "the README says, or unset WORLD_SIZE",
+                                              name));
 }
 
 }  // namespace
@@ -37,7 +26,7 @@ std::optional<ProcessPlace> process_place() {
   ProcessPlace place;
   place.size = number("WORLD_SIZE", 1, kMostProcesses);
   if (place.size == 1) {
-    if (!variable("RANK").empty()) number("RANK", 0, 0);
+    if (!variable("RANK").empty()) number("RANK", 0, 0, "0, by WORLD_SIZE");
     return std::nullopt;
   }
   place.rank = number("RANK", 0, place.size - 1);

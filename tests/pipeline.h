@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -53,6 +54,23 @@ inline Captured& captured() {
 inline std::map<std::string, std::vector<Sample>>& scripts() {
   static std::map<std::string, std::vector<Sample>> all;
   return all;
+}
+
+// Scripts for gen0 to gen15: samples of `rounds`, at most 20 of them, in that order, from smooth waves; x has three
+// values and y one. In round `bad`, x of stream 11 is NaN.
+inline void write_scripts(const std::vector<int>& rounds, int bad, at::ScalarType dtype = at::kDouble) {
+  constexpr int kStreams = 16;
+  scripts().clear();
+  const at::Tensor all = at::sin(at::arange(kStreams * 20 * 4, at::kDouble) * 1.7).reshape({kStreams, 20, 4}).to(dtype);
+  for (int k = 0; k < kStreams; ++k) {
+    std::vector<Sample>& script = scripts()[fmt::format("gen{}", k)];
+    for (const int r : rounds) {
+      Sample sample{
+          .x = all[k][r].narrow(0, 0, 3).clone(), .y = all[k][r].narrow(0, 3, 1).clone(), .known = {}, .tag = {}};
+      if (k == 11 && r == bad) sample.x.fill_(NAN);
+      script.push_back(std::move(sample));
+    }
+  }
 }
 
 class Capture final : public Node {

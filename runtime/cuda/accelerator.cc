@@ -9,10 +9,15 @@
 #include <fmt/format.h>
 
 #include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <vector>
 
 #include "graph/error.h"
 #include "runtime/cuda/library.h"
 #include "runtime/devices/queue.h"
+#include "runtime/library_error.h"
 
 namespace lanewise {
 namespace {
@@ -31,10 +36,9 @@ auto translated(int gpu, const F& act) {
   try {
     return act();
   } catch (const c10::OutOfMemoryError& error) {
-    fail(gpu, fmt::format("{}; a smaller model, fewer lanes on this GPU or shorter windows need less",
-                          error.what_without_backtrace()));
+    fail(gpu, fmt::format("{}; {}", what_without_stack(error), kNeedsLess));
   } catch (const c10::Error& error) {
-    fail(gpu, error.what_without_backtrace());
+    fail(gpu, what_without_stack(error));
   }
 }
 

@@ -98,7 +98,6 @@ __device__ void finish(const BucketPass& pass, const Workspace& workspace, int b
   const bool held = cut || !going || (pass.votes && (bad || !isfinite(squares)));
   pass.outcome[lanewise::kOutcomeN] = n;
   pass.outcome[lanewise::kOutcomeNorm] = sqrt(squares);
-  pass.outcome[lanewise::kOutcomeHeld] = held;
   pass.holds[0] = held || n == 0;
   pass.holds[1] = held;
 }

@@ -58,7 +58,6 @@ void run(const BucketPass& pass) {
   const bool held = cut || ended || (pass.votes && (bad || !std::isfinite(norm)));
   pass.outcome[kOutcomeN] = n;
   pass.outcome[kOutcomeNorm] = norm;
-  pass.outcome[kOutcomeHeld] = held ? 1 : 0;
   pass.holds[0] = held || n == 0 ? 1 : 0;
   pass.holds[1] = held ? 1 : 0;
 }

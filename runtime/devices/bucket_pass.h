@@ -15,7 +15,7 @@
 namespace lanewise {
 
 // Where a reduced round stands, in doubles.
-enum Outcome { kOutcomeN, kOutcomeNorm, kOutcomeHeld, kOutcomeCount };
+enum Outcome { kOutcomeN, kOutcomeNorm, kOutcomeCount };
 
 // Plain data, so that a library compiled by another compiler can take it. Pointers are to the device's memory.
 struct BucketPass {
@@ -26,7 +26,7 @@ struct BucketPass {
   const int* lane_of = nullptr;         // whose bucket an input is; null: inputs were checked before
   int input_count = 0;
 
-  void* out = nullptr;     // a whole bucket; none of the inputs, but for the only one
+  void* out = nullptr;     // a whole bucket; none of the inputs
   double* sums = nullptr;  // of the step's rounds so far, a whole bucket; null: a step has one round
   bool first = true, last = true;
   bool divides = true;        // by N; `outcome` and `holds` are written then only

@@ -3,8 +3,11 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <string_view>
 
+#include "graph/error.h"
 #include "runtime/lane_forward.h"
 #include "runtime/tensors.h"
 
@@ -42,8 +45,7 @@ struct DeviceLane::Slot {
   Parts host, device;
   std::uint64_t used_until = 0;  // a mark of the queue
   std::unique_ptr<Recording> recording;
-  at::Tensor prediction, losses;  // of the last round, on the device; losses of the rows that count
-  std::shared_ptr<const Batch> batch;
+  at::Tensor prediction, losses;  // of a round whose result() is asked for, on the device; a loss a row [k, n]
 };
 
 DeviceLane::DeviceLane(Accelerator& accelerator, int gpu, Replicas& replicas, int lane, std::vector<int> streams,
@@ -101,8 +103,9 @@ void DeviceLane::make_slots(const Batch& batch) {
     const auto bytes_of = [](const Part& part) {
       return element_count(part.shape) * static_cast<std::int64_t>(at::elementSize(part.type));
     };
+    const auto room_of = [&](const Part& part) { return (bytes_of(part) + kAlignment - 1) / kAlignment * kAlignment; };
     std::int64_t bytes = 0;
-    for (const Part& part : parts) bytes += (bytes_of(part) + kAlignment - 1) / kAlignment * kAlignment;
+    for (const Part& part : parts) bytes += room_of(part);
     slot->host_bytes = accelerator_.host_memory(bytes);
     slot->device_bytes = at::empty({bytes}, at::TensorOptions(at::kByte).device(device_));
     std::int64_t at = 0;
@@ -112,7 +115,7 @@ void DeviceLane::make_slots(const Batch& batch) {
       };
       slot->host.*part.member = view(slot->host_bytes);
       slot->device.*part.member = view(slot->device_bytes);
-      at += (bytes_of(part) + kAlignment - 1) / kAlignment * kAlignment;
+      at += room_of(part);
     }
   }
 }
@@ -163,23 +166,22 @@ void DeviceLane::train(std::shared_ptr<const Batch> batch, bool stop, bool predi
   stage(slot, *batch, stop);
   copies_->run([&slot] { slot.device_bytes.copy_(slot.host_bytes, /*non_blocking=*/true); });
   queue_->wait_for(*copies_);
-  slot.batch = batch;
   if (batch->cut) {
     queue_->run([this, &slot] {
       replicas_.bucket(lane_).zero_();
       write_tail(slot, {});
     });
   } else if (is_plain(*batch) && !predicts) {
-    issue_plain(slot, std::move(batch));
+    issue_plain(slot, batch);
   } else {
     queue_->run([this, &slot, batch, runs = runs_] { train_any(slot, *batch, runs); });
   }
   slot.used_until = queue_->mark();
-  if (!slot.batch->cut) runs_ = last_runs(slot.batch->rows, streams_.size());
+  if (!batch->cut) runs_ = last_runs(batch->rows, streams_.size());
 }
 
 // A round that is like the one before it, but for the values in its slot.
-void DeviceLane::issue_plain(Slot& slot, std::shared_ptr<const Batch> batch) {
+void DeviceLane::issue_plain(Slot& slot, const std::shared_ptr<const Batch>& batch) {
   ++plain_rounds_;
   if (unrecorded_.empty() && slot.recording == nullptr && plain_rounds_ > kRoundsToWarmUp) {
     try {
@@ -193,7 +195,7 @@ void DeviceLane::issue_plain(Slot& slot, std::shared_ptr<const Batch> batch) {
     ++replays_;
     return queue_->run([&slot] { slot.recording->replay(); });
   }
-  queue_->run([this, &slot, batch = std::move(batch)] { train_plain(slot, {&dropout_, batch->rows, true}); });
+  queue_->run([this, &slot, batch] { train_plain(slot, {&dropout_, batch->rows, true}); });
 }
 
 void DeviceLane::train_plain(Slot& slot, const Pass& pass) {
@@ -204,9 +206,7 @@ void DeviceLane::train_plain(Slot& slot, const Pass& pass) {
   if (carries_) {
     at::Tensor state = state_.masked_fill(in.fresh, 0);
     prediction = model.forward(in.x, state, pass);
-    const c10::NoGradGuard no_gradient;
-    state_.copy_(state);
-    begun_.logical_or_(in.begun);
+    keep_state(slot, state);
   } else {
     prediction = forward_afresh(model, in.x, pass);
   }
@@ -225,9 +225,7 @@ void DeviceLane::train_any(Slot& slot, const Batch& batch, std::span<const std::
   if (carries_) {
     at::Tensor state = state_.clone();
     prediction = forward_from(model, in.x, state, runs, pass);
-    const c10::NoGradGuard no_gradient;
-    state_.copy_(state);
-    begun_.logical_or_(in.begun);
+    keep_state(slot, state);
   } else {
     prediction = forward_afresh(model, in.x, pass);
   }
@@ -240,6 +238,12 @@ void DeviceLane::train_any(Slot& slot, const Batch& batch, std::span<const std::
   write_tail(slot, losses);
   slot.prediction = prediction.detach();
   slot.losses = losses;
+}
+
+void DeviceLane::keep_state(const Slot& slot, const at::Tensor& state) {
+  const c10::NoGradGuard no_gradient;
+  state_.copy_(state);
+  begun_.logical_or_(slot.device.begun);
 }
 
 // `losses` [k, n] of all rows, 0 where the weight is; undefined: the lane has no batch.
@@ -259,7 +263,7 @@ DeviceLane::Result DeviceLane::result() {
     result.prediction = newest_->prediction.cpu();
     result.losses = tensor_values(newest_->losses.cpu());
   });
-  wait_until(*queue_, queue_->mark());
+  wait_for_all(*queue_);
   return result;
 }
 
@@ -268,8 +272,7 @@ DeviceLane::Result DeviceLane::predict(const Batch& batch, RecurrentState& recur
   const std::span rows(batch.rows);
   at::Tensor x = batch.x.clone(), y = batch.y.clone(), state;
   mask_rows(rows, x, y);
-  std::vector<std::uint64_t> runs;
-  for (const Tag& row : rows.first(streams_.size())) runs.push_back(recurrent.run(row.stream));
+  const std::vector<std::uint64_t> runs = recurrent.runs_of(rows.first(streams_.size()));
   queue_->run([&] {
     const c10::NoGradGuard no_gradient;
     const Model& model = replicas_.model(lane_);
@@ -283,14 +286,10 @@ DeviceLane::Result DeviceLane::predict(const Batch& batch, RecurrentState& recur
     } else {
       prediction = forward_afresh(model, on_device, pass);
     }
-    const std::vector<double> losses =
-        tensor_values(counting_losses(*loss_, delta_, prediction, y.to(device_), rows).cpu());
-    result.losses.assign(rows.size(), 0.0);
-    const std::vector<std::int64_t> index = counting_rows(rows);
-    for (std::size_t i = 0; i < index.size(); ++i) result.losses[index[i]] = losses[i];
+    result.losses = losses_of_rows(counting_losses(*loss_, delta_, prediction, y.to(device_), rows), rows);
     result.prediction = prediction.cpu();
   });
-  wait_until(*queue_, queue_->mark());
+  wait_for_all(*queue_);
   if (carries_) recurrent.scatter(rows.last(streams_.size()), state);
   return result;
 }

@@ -74,7 +74,8 @@ class DeviceLane {
   void train_plain(Slot& slot, const Pass& pass);
   void train_any(Slot& slot, const Batch& batch, std::span<const std::uint64_t> runs);
   void write_tail(Slot& slot, const at::Tensor& losses);
-  void issue_plain(Slot& slot, std::shared_ptr<const Batch> batch);
+  void keep_state(const Slot& slot, const at::Tensor& state);
+  void issue_plain(Slot& slot, const std::shared_ptr<const Batch>& batch);
 
   Replicas& replicas_;
   const int lane_;

@@ -46,7 +46,6 @@ DeviceReduction::DeviceReduction(World& world, Replicas& replicas, Accelerator& 
                                  const DeviceReductionOptions& options)
     : world_(world), replicas_(replicas), options_(options) {
   const BucketLayout& layout = replicas.layout();
-  const std::int64_t tail = layout.size - layout.parameters;
   const bool alone = world.size() == 1 && gpus.size() == 1 && !options.through_nccl;
   for (int d = 0; d < replicas.domain_count(); ++d) {
     Domain& domain = *domains_.emplace_back(std::make_unique<Domain>());
@@ -65,14 +64,14 @@ DeviceReduction::DeviceReduction(World& world, Replicas& replicas, Accelerator& 
     domain.lane_of = at::tensor(domain.lanes, at::kInt).to(device);
     if (!alone) {
       const std::int64_t rows = options.mode == "reference" ? layout.lanes : 1;
-      domain.exchanged = at::zeros({rows, layout.size}, buckets.front().options());
+      domain.exchanged = at::zeros({rows, layout.size()}, buckets.front().options());
       domain.exchanged_rows = addresses(rows_of(domain.exchanged), device);
     }
-    if (options.accumulates) domain.sums = zeros(layout.size, at::kDouble);
+    if (options.accumulates) domain.sums = zeros(layout.size(), at::kDouble);
     domain.outcome = zeros(kOutcomeCount, at::kDouble);
     domain.holds = zeros(2, at::kFloat);
     domain.workspace = zeros(bucket_pass_workspace(layout.parameters, layout.lanes), at::kByte);
-    domain.telling = zeros(kOutcomeCount + tail, at::kDouble);
+    domain.telling = zeros(kOutcomeCount + layout.tail(), at::kDouble);
     for (at::Tensor& told : domain.told)
       told = accelerator.host_memory(static_cast<std::int64_t>(domain.telling.nbytes())).view(at::kDouble);
     domain.queue = accelerator.make_queue(gpus[d]);
@@ -159,8 +158,8 @@ void DeviceReduction::issue(RoundOfStep round) {
   domain.queue->run([this, &domain, &told = domain.told[issued_ % kSlots]] {
     const BucketLayout& layout = replicas_.layout();
     domain.telling.narrow(0, 0, kOutcomeCount).copy_(domain.outcome);
-    domain.telling.narrow(0, kOutcomeCount, layout.size - layout.parameters)
-        .copy_(replicas_.reduced(0).narrow(0, layout.parameters, layout.size - layout.parameters));
+    domain.telling.narrow(0, kOutcomeCount, layout.tail())
+        .copy_(replicas_.reduced(0).narrow(0, layout.parameters, layout.tail()));
     told.copy_(domain.telling, /*non_blocking=*/true);
   });
   pending_.push_back({domain.queue->mark(), round.number, std::move(own_work)});
@@ -187,7 +186,7 @@ RoundOutcome DeviceReduction::outcome() {
 double DeviceReduction::reduce(Replicas&, RoundOfStep round) {
   issue(round);
   const double n = outcome().n;
-  for (const auto& domain : domains_) wait_until(*domain->queue, domain->queue->mark());
+  for (const auto& domain : domains_) wait_for_all(*domain->queue);
   return n;
 }
 

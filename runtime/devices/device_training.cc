@@ -1,11 +1,11 @@
 #include "runtime/devices/device_training.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <nlohmann/json.hpp>
 
+#include "runtime/device.h"
 #include "runtime/round_tail.h"
 
 namespace lanewise {
@@ -21,21 +21,11 @@ std::vector<int> gpus_of_domains(const Replicas& replicas, const std::vector<int
 
 }  // namespace
 
-std::vector<int> gpus_of_lanes(const Plan& plan, LaneRange own) {
-  const std::string kind = "cuda:";
-  std::vector<int> gpus;
-  const std::vector<int> lanes = plan.with_role(Role::kCompute);
-  for (int lane = own.begin; lane < own.begin + own.count(); ++lane) {
-    const std::string& device = plan.nodes[lanes[lane]].device;
-    if (device.starts_with(kind)) gpus.push_back(std::stoi(device.substr(kind.size())));
-  }
-  return gpus;
-}
-
 DeviceTraining::DeviceTraining(const Parts& parts)
     : accelerator_(parts.accelerator),
       replicas_(parts.replicas),
       optimizers_(parts.optimizers),
+      table_(parts.lanes),
       gpus_(gpus_of_lanes(parts.plan, parts.lanes.own())) {
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
     const int lane = parts.lanes.own().begin + static_cast<int>(i);
@@ -55,11 +45,11 @@ DeviceTraining::DeviceTraining(const Parts& parts)
 DeviceLane& DeviceTraining::lane(int lane) { return *lanes_[lane - replicas_.first_lane()]; }
 
 void DeviceTraining::reduce(RoundOfStep round) {
-  for (const auto& lane : lanes_) reduction_->queue(replicas_.domain_of(lane->lane())).wait_for(lane->queue());
+  domains_wait_for_lanes();
   recorded([&] { reduction_->issue(round); });
   ++packed_;
   if (round.last) return;  // apply() comes
-  for (const auto& lane : lanes_) lane->queue().wait_for(reduction_->queue(replicas_.domain_of(lane->lane())));
+  lanes_wait_for_domains();
 }
 
 // As nodes/clip.cc has it. A factor of 1 changes no bit.
@@ -77,34 +67,43 @@ void DeviceTraining::apply(double lr) {
     reduction_->queue(d).run([this, d, lr] {
       const at::Tensor& holds = reduction_->holds(d);
       optimizers_.step(d, lr, holds[0]);
-      settle_states(holds[1], d);
+      settle_states(d, holds[1]);
     });
   }
-  for (const auto& lane : lanes_) lane->queue().wait_for(reduction_->queue(replicas_.domain_of(lane->lane())));
+  lanes_wait_for_domains();
   ++updated_;
 }
 
 void DeviceTraining::roll_back() {
-  for (const auto& lane : lanes_) {
-    const int domain = replicas_.domain_of(lane->lane());
-    reduction_->queue(domain).wait_for(lane->queue());
-    reduction_->queue(domain).run(
-        [this, &lane = *lane, domain] { lane.settle_state(at::ones({}, reduction_->holds(domain).options())); });
-    lane->queue().wait_for(reduction_->queue(domain));
-  }
+  domains_wait_for_lanes();
+  for (int d = 0; d < reduction_->domain_count(); ++d)
+    reduction_->queue(d).run([this, d] { settle_states(d, at::ones({}, reduction_->holds(d).options())); });
+  lanes_wait_for_domains();
 }
 
-void DeviceTraining::settle_states(const at::Tensor& held, int domain) {
+void DeviceTraining::settle_states(int domain, const at::Tensor& held) {
   for (const auto& lane : lanes_) {
     if (replicas_.domain_of(lane->lane()) == domain) lane->settle_state(held);
   }
 }
 
-void DeviceTraining::tell(Reduced& reduced, const LaneTable& lanes) {
+DeviceQueue& DeviceTraining::domain_queue(const DeviceLane& lane) {
+  return reduction_->queue(replicas_.domain_of(lane.lane()));
+}
+
+void DeviceTraining::domains_wait_for_lanes() {
+  for (const auto& lane : lanes_) domain_queue(*lane).wait_for(lane->queue());
+}
+
+void DeviceTraining::lanes_wait_for_domains() {
+  for (const auto& lane : lanes_) lane->queue().wait_for(domain_queue(*lane));
+}
+
+void DeviceTraining::tell(Reduced& reduced) {
   RoundOutcome outcome;
   recorded([&] { outcome = reduction_->outcome(); });
   ++reduced_;
-  read_tail(reduced, outcome.n, outcome.tail, replicas_.layout(), lanes);
+  read_tail(reduced, outcome.n, outcome.tail, replicas_.layout(), table_);
   reduced.grad_norm = outcome.norm;
   reduced.known = true;
 }
@@ -127,8 +126,8 @@ void DeviceTraining::recorded(const std::function<void()>& act) const {
 }
 
 void DeviceTraining::wait() {
-  for (int d = 0; d < reduction_->domain_count(); ++d) wait_until(reduction_->queue(d), reduction_->queue(d).mark());
-  for (const auto& lane : lanes_) wait_until(lane->queue(), lane->queue().mark());
+  for (int d = 0; d < reduction_->domain_count(); ++d) wait_for_all(reduction_->queue(d));
+  for (const auto& lane : lanes_) wait_for_all(lane->queue());
 }
 
 void DeviceTraining::save_state(RecurrentState& recurrent) {

@@ -12,7 +12,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
 #include "graph/plan.h"
@@ -22,9 +22,6 @@
 #include "runtime/optimizer_ops.h"
 
 namespace lanewise {
-
-// The GPUs of these lanes of a plan, by number; empty: they are on the host.
-std::vector<int> gpus_of_lanes(const Plan& plan, LaneRange own);
 
 class DeviceTraining {
  public:
@@ -53,7 +50,7 @@ class DeviceTraining {
   void roll_back();
 
   // Fills in what the oldest round that was not asked for came to (DeviceReduction::outcome).
-  void tell(Reduced& reduced, const LaneTable& lanes);
+  void tell(Reduced& reduced);
 
   // Returns when all that was issued is done.
   void wait();
@@ -65,13 +62,19 @@ class DeviceTraining {
   nlohmann::ordered_json told() const;
 
  private:
-  void settle_states(const at::Tensor& held, int domain);
+  // In a domain's queue: DeviceLane::settle_state() of its lanes, with what `held` gives for the domain.
+  void settle_states(int domain, const at::Tensor& held);
+  // The queue of the domain that the lane's weights are in.
+  DeviceQueue& domain_queue(const DeviceLane& lane);
+  void domains_wait_for_lanes();
+  void lanes_wait_for_domains();
   // Runs `act`; to a failure of the peers it adds what each lane did last.
   void recorded(const std::function<void()>& act) const;
 
   Accelerator& accelerator_;
   Replicas& replicas_;
   Optimizers& optimizers_;
+  const LaneTable& table_;
   const std::vector<int> gpus_;  // of the lanes
   std::vector<std::unique_ptr<DeviceLane>> lanes_;
   // Rounds of this process, counted from 1: packed for the reduction, known to be reduced; steps issued.

@@ -3,15 +3,16 @@
 #include <ATen/ATen.h>
 #include <dlfcn.h>
 
+#include <fmt/format.h>
+
 #include <atomic>
-#include <charconv>
-#include <condition_variable>
-#include <cstdlib>
-#include <deque>
+#include <chrono>
 #include <mutex>
 #include <thread>
 
 #include "graph/error.h"
+#include "runtime/devices/worker_thread.h"
+#include "runtime/environment.h"
 #include "runtime/random.h"
 #include "runtime/setup.h"
 
@@ -20,21 +21,7 @@ namespace {
 
 constexpr auto kPoll = std::chrono::microseconds(20);
 
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-int number(const char* name, int most) {
-  const std::string text = variable(name);
-  if (text.empty()) return 0;
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc{} && end == text.data() + text.size() && value >= 0 && value <= most) return value;
-  throw Error(
-      Exit::kCommandLine,
-      fmt::format("the environment variable {} is \"{}\", and has to be a number from 0 to {}", name, text, most));
-}
+int number(const char* name, int most) { return variable(name).empty() ? 0 : number_variable(name, 0, most); }
 
 class EmulatedRecording final : public Recording {
  public:
@@ -48,24 +35,16 @@ class EmulatedRecording final : public Recording {
 class EmulatedQueue final : public DeviceQueue {
  public:
   EmulatedQueue(int most_delay_us, std::uint64_t seed)
-      : most_delay_us_(most_delay_us), random_(seed, "emulated", "queue"), thread_([this](const std::stop_token& stop) {
-          use_one_thread();
-          work(stop);
-        }) {}
-  ~EmulatedQueue() override {
-    way_->over = true;
-    thread_.request_stop();
-    wake_.notify_all();
+      : most_delay_us_(most_delay_us), random_(seed, "emulated", "queue") {
+    thread_.post(use_one_thread);
   }
+  ~EmulatedQueue() override { way_->over = true; }
 
   void run(std::function<void()> work) override {
-    {
-      const std::lock_guard lock(mutex_);
-      if (failure_) std::rethrow_exception(failure_);
-      waiting_.push_back(std::move(work));
-      ++issued_;
-    }
-    wake_.notify_all();
+    const std::lock_guard lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+    ++issued_;
+    thread_.post([this, work = std::move(work)] { begin(work); });
   }
 
   void wait_for(DeviceQueue& other) override {
@@ -95,46 +74,34 @@ class EmulatedQueue final : public DeviceQueue {
   void add_buckets(const BucketPass& pass) override { run_bucket_pass(pass); }
 
  private:
-  void work(const std::stop_token& stop) {
-    std::unique_lock lock(mutex_);
-    while (wake_.wait(lock, stop, [this] { return !waiting_.empty(); })) {
-      const std::function<void()> next = std::move(waiting_.front());
-      waiting_.pop_front();
-      lock.unlock();
-      if (most_delay_us_ > 0) {
-        std::this_thread::sleep_for(
-            std::chrono::microseconds(random_.bits() % static_cast<std::uint64_t>(most_delay_us_)));
-      }
-      std::exception_ptr failure;
-      try {
-        if (!way_->over) next();
-      } catch (...) {
-        failure = std::current_exception();
-      }
-      lock.lock();
-      if (failure && !failure_) {
-        failure_ = failure;
-        way_->over = true;
-      }
-      ++way_->done;
-    }
-  }
-
   // How far a queue has come, which others may ask when it is gone.
   struct Way {
     std::atomic<std::uint64_t> done = 0;
     std::atomic<bool> over = false;  // it does nothing any more: it has failed, or is being destroyed
   };
 
+  void begin(const std::function<void()>& work) {
+    if (most_delay_us_ > 0) {
+      std::this_thread::sleep_for(
+          std::chrono::microseconds(random_.bits() % static_cast<std::uint64_t>(most_delay_us_)));
+    }
+    try {
+      if (!way_->over) work();
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      failure_ = std::current_exception();
+      way_->over = true;
+    }
+    ++way_->done;
+  }
+
   const int most_delay_us_;
   Random random_;
-  std::mutex mutex_;  // guards waiting_, issued_, failure_
-  std::condition_variable_any wake_;
-  std::deque<std::function<void()>> waiting_;
+  std::mutex mutex_;  // guards issued_, failure_
   std::uint64_t issued_ = 0;
-  std::exception_ptr failure_;  // the first
+  std::exception_ptr failure_;
   const std::shared_ptr<Way> way_ = std::make_shared<Way>();
-  std::jthread thread_;  // last: it uses the others
+  WorkerThread thread_;  // last: its work uses the others
 };
 
 // The fake NCCL moves data on a thread of its own: a queue's work before a reduction is done when it is launched, and
@@ -158,7 +125,7 @@ class EmulatedStreams final : public DeviceStreams {
 
   void use(int device) override { use_(first_rank_ + device); }
   void* stream(int device) override {
-    wait_until(*queues_[device], queues_[device]->mark());
+    wait_for_all(*queues_[device]);
     return &places_[device];
   }
   bool done(int device) override { return done_(&places_[device]); }

@@ -1,7 +1,6 @@
 // A DeviceQueue is the work of one lane, or of one device, in order: a CUDA stream, or a thread that stands for one.
 //
-// The host only issues work; it learns that something is done by asking for a mark, and never waits for the device
-// otherwise. One thread at a time issues to a queue.
+// The host issues work, and learns that something is done by asking for a mark. One thread at a time issues to a queue.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +13,7 @@
 #include <vector>
 
 #include "runtime/devices/bucket_pass.h"
-#include "runtime/nccl/streams.h"
+#include "runtime/devices/streams.h"
 
 namespace lanewise {
 
@@ -51,6 +50,8 @@ class DeviceQueue {
 
 // Returns once the mark is reached, asking now and then; throws what the queue's work threw. Not within a step.
 void wait_until(DeviceQueue& queue, std::uint64_t mark);
+// The same for all that was issued so far.
+inline void wait_for_all(DeviceQueue& queue) { wait_until(queue, queue.mark()); }
 
 // The GPUs of this process, or what stands for them.
 class Accelerator {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/devices/streams.h"
 #include "runtime/nccl/library.h"
-#include "runtime/nccl/streams.h"
 
 namespace lanewise {
 

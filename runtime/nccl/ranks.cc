@@ -2,54 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <condition_variable>
 #include <cstdlib>
-#include <future>
-#include <mutex>
-#include <thread>
+#include <utility>
 
+#include "runtime/devices/worker_thread.h"
 #include "runtime/nccl/clique.h"
 
 namespace lanewise {
 namespace {
-
-// Runs what it is given on a thread of its own, always the same.
-class OneThread {
- public:
-  OneThread() : thread_([this](const std::stop_token& stop) { work(stop); }) {}
-  ~OneThread() {
-    thread_.request_stop();
-    wake_.notify_all();
-  }
-
-  // Returns when `act` has, or throws what it throws.
-  void run(std::function<void()> act) {
-    std::packaged_task<void()> task(std::move(act));
-    std::future<void> done = task.get_future();
-    {
-      const std::lock_guard lock(mutex_);
-      task_ = std::move(task);
-    }
-    wake_.notify_all();
-    done.get();
-  }
-
- private:
-  void work(const std::stop_token& stop) {
-    std::unique_lock lock(mutex_);
-    while (wake_.wait(lock, stop, [this] { return task_.valid(); })) {
-      std::packaged_task<void()> task = std::exchange(task_, {});
-      lock.unlock();
-      task();
-      lock.lock();
-    }
-  }
-
-  std::mutex mutex_;  // guards task_
-  std::condition_variable_any wake_;
-  std::packaged_task<void()> task_;
-  std::jthread thread_;
-};
 
 // NCCL chooses by message size and machine, NVLS adds in an order of its own; what it is told in the environment before
 // it starts, it keeps to. What the user has set stays.
@@ -100,7 +60,7 @@ class NcclRanks::Impl {
   const NcclLibrary nccl_;
   std::unique_ptr<DeviceStreams> streams_;
   std::unique_ptr<NcclClique> clique_;
-  OneThread issuing_;
+  WorkerThread issuing_;  // speaks for all ranks here
 };
 
 NcclRanks::NcclRanks(World& world, Accelerator& accelerator, std::vector<DeviceQueue*> queues, const Options& options)

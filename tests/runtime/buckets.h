@@ -21,7 +21,7 @@ constexpr int kBucketSeed = 11;
 inline void refill(Replicas& r, int round) {
   for (int lane = r.first_lane(); lane < r.first_lane() + r.lane_count(); ++lane) {
     Random random(kBucketSeed, "test", fmt::format("lane{} {}", lane, round));
-    std::vector<double> values(r.layout().size);
+    std::vector<double> values(r.layout().size());
     for (std::int64_t i = 0; i < r.layout().parameters; ++i) {
       values[i] = random.normal() * std::exp(8 * random.normal());
     }
@@ -59,13 +59,13 @@ inline Right right_sum(int lanes, at::ScalarType dtype, std::int64_t width, int 
   Right right;
   for (int round = 0; round < rounds; ++round) {
     Replicas r = filled(lanes, dtype, width, false, std::nullopt, round);
-    right.values.resize(r.layout().size);
-    std::vector<double> sums(r.layout().size);
+    right.values.resize(r.layout().size());
+    std::vector<double> sums(r.layout().size());
     for (int lane = 0; lane < lanes; ++lane) {
       const at::Tensor bucket = r.bucket(lane).to(at::kDouble);
-      for (std::int64_t i = 0; i < r.layout().size; ++i) sums[i] += bucket.const_data_ptr<double>()[i];
+      for (std::int64_t i = 0; i < r.layout().size(); ++i) sums[i] += bucket.const_data_ptr<double>()[i];
     }
-    for (std::int64_t i = 0; i < r.layout().size; ++i) right.values[i] += sums[i];
+    for (std::int64_t i = 0; i < r.layout().size(); ++i) right.values[i] += sums[i];
     for (int s = 0; s < 2 * lanes; ++s) right.n += s % 3 == 0 ? 0.5 : 1;
     if (round + 1 < rounds) continue;
     for (std::int64_t i = 0; i < r.layout().parameters; ++i) right.values[i] *= 1 / right.n;

@@ -10,6 +10,7 @@
 #include "runtime/finite.h"
 #include "tests/check.h"
 #include "tests/runtime/buckets.h"
+#include "tests/runtime/emulated_gpus.h"
 
 using namespace lanewise;
 
@@ -30,21 +31,11 @@ struct OneGpu {
   DeviceReduction reduction;
 };
 
-// The fake NCCL, for emulated GPUs.
-struct FakeNccl {
-  FakeNccl() {
-    const char* const path = std::getenv("FAKE_NCCL");
-    REQUIRE_MESSAGE(path != nullptr, "FAKE_NCCL must name the fake library; ctest sets it");
-    ::setenv("LANEWISE_EMULATED_NCCL", path, 1);
-  }
-  ~FakeNccl() { ::unsetenv("LANEWISE_EMULATED_NCCL"); }
-};
-
 }  // namespace
 
 TEST_CASE(
     "device reduction: all lanes on one GPU give the local communicator's bits, without NCCL or through its one rank") {
-  const FakeNccl nccl;
+  const EmulatedGpus nccl;
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     for (const int rounds : {1, 3}) {
       CAPTURE(rounds);

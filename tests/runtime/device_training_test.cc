@@ -1,35 +1,18 @@
 // Training on emulated GPUs, whose queues run late, is training on the host, bit for bit.
-#include <cmath>
 #include <csignal>
-#include <cstdlib>
 
 #include "tests/check.h"
 #include "tests/pipeline.h"
+#include "tests/runtime/emulated_gpus.h"
 
 using namespace lanewise;
 
 namespace {
 
-// So many emulated GPUs, as long as this lives.
-class Gpus {
- public:
-  explicit Gpus(int count, int delay_us = 200) {
-    const char* const nccl = std::getenv("FAKE_NCCL");
-    REQUIRE_MESSAGE(nccl != nullptr, "FAKE_NCCL must name the fake library; ctest sets it");
-    ::setenv("LANEWISE_EMULATED_GPUS", std::to_string(count).c_str(), 1);
-    ::setenv("LANEWISE_EMULATED_DELAY_US", std::to_string(delay_us).c_str(), 1);
-    ::setenv("LANEWISE_EMULATED_NCCL", nccl, 1);
-  }
-  ~Gpus() {
-    for (const char* const name : {"GPUS", "DELAY_US", "NCCL"})
-      ::unsetenv((std::string("LANEWISE_EMULATED_") + name).c_str());
-  }
-  Gpus(const Gpus&) = delete;
-  Gpus& operator=(const Gpus&) = delete;
-};
+constexpr int kDelayUs = 200;
 
 Ran on_gpus(int gpus, const std::string& text, std::vector<std::string> sets = {}) {
-  const Gpus here(gpus);
+  const EmulatedGpus here(gpus, kDelayUs);
   sets.push_back("run.reduction=reference");
   for (int lane = 0; lane < 8; ++lane) sets.push_back(fmt::format("lane{}.device=cuda:{}", lane, lane * gpus / 8));
   return train(text, sets);
@@ -123,30 +106,11 @@ TEST_CASE("device training: real data with missing values, masked ends, restarts
     const Ran host = run(sets);
     CAPTURE(sets.front());
     REQUIRE_MESSAGE(host.exit() == 0, host.reason());
-    const Gpus one(1);
+    const EmulatedGpus one(1, kDelayUs);
     const Ran gpu = run(on_gpu);
     check_equal(gpu, host);
   }
 }
-
-namespace {
-
-// Sixteen scripted streams; in round `bad`, x of stream 11 is NaN.
-void write_scripts(int rounds, int bad) {
-  scripts().clear();
-  const at::Tensor all = at::sin(at::arange(16 * 40 * 4, at::kDouble) * 1.7).reshape({16, 40, 4}).to(at::kFloat);
-  for (int k = 0; k < 16; ++k) {
-    std::vector<Sample>& script = scripts()[fmt::format("gen{}", k)];
-    for (int r = 0; r < rounds; ++r) {
-      Sample sample{
-          .x = all[k][r].narrow(0, 0, 3).clone(), .y = all[k][r].narrow(0, 3, 1).clone(), .known = {}, .tag = {}};
-      if (k == 11 && r == bad) sample.x.fill_(NAN);
-      script.push_back(std::move(sample));
-    }
-  }
-}
-
-}  // namespace
 
 TEST_CASE("device training: a step that is not finite is held back on the device, and told a round later") {
   for (const char* const rule : {"skip", "stop", "allow"}) {
@@ -156,7 +120,7 @@ TEST_CASE("device training: a step that is not finite is held back on the device
       Topology t = topology(kGru, fmt::format(R"("steps": 100, "state": "carry", "non_finite": "{}", "accumulate": {})",
                                               rule, accumulate));
       t.source = R"("type": "script")";
-      write_scripts(12, 5);
+      write_scripts({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, 5, at::kFloat);
       const Ran host = train(t.text());
       const Ran gpu = on_gpus(4, t.text());
       CHECK(gpu.exit() == host.exit());
@@ -173,7 +137,7 @@ TEST_CASE("device training: a step that is not finite is held back on the device
 TEST_CASE("device training: stopped and resumed, there or on the host, is never stopped") {
   const Topology t = topology(kGru, R"("steps": 30, "state": "carry", "checkpoint": {"every": 7})");
   const Ran host = train(t.text());
-  const Gpus two(2);
+  const EmulatedGpus two(2, kDelayUs);
   std::vector<std::string> sets = {"run.reduction=reference"};
   for (int lane = 0; lane < 8; ++lane) sets.push_back(fmt::format("lane{}.device=cuda:{}", lane, lane / 4));
   for (const int stop_after : {3, 100, 700}) {

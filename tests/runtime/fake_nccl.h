@@ -158,9 +158,9 @@ struct Clique {
   bool ready() const {
     return eventually([&] { return all_are(ncclSuccess); });
   }
-  ncclResult_t all_reduce(int rank) {
-    return nccl.all_reduce(values[rank].data(), values[rank].data(), 4, ncclFloat32, ncclSum, comms[rank],
-                           stream(rank));
+  ncclResult_t all_reduce(int rank) { return all_reduce(rank, stream(rank)); }
+  ncclResult_t all_reduce(int rank, cudaStream_t on) {
+    return nccl.all_reduce(values[rank].data(), values[rank].data(), 4, ncclFloat32, ncclSum, comms[rank], on);
   }
   ncclResult_t step() {  // one in-place sum of all
     nccl.group_start();

@@ -8,6 +8,7 @@
 #include "runtime/tensors.h"
 #include "tests/check.h"
 #include "tests/runtime/buckets.h"
+#include "tests/runtime/emulated_gpus.h"
 #include "tests/runtime/errors.h"
 #include "tests/runtime/fake_nccl.h"
 #include "tests/runtime/processes.h"
@@ -19,9 +20,7 @@ namespace {
 
 // The library that emulated GPUs reduce through, and its controls.
 class Fake : public Nccl {
- public:
-  Fake() { ::setenv("LANEWISE_EMULATED_NCCL", std::getenv("FAKE_NCCL"), 1); }
-  ~Fake() { ::unsetenv("LANEWISE_EMULATED_NCCL"); }
+  const EmulatedGpus gpus_;
 };
 
 // Between as many emulated GPUs as the replicas have domains.

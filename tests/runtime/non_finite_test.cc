@@ -8,24 +8,6 @@ using namespace lanewise;
 
 namespace {
 
-constexpr int kStreams = 16;
-
-// Sixteen scripted streams of random walks; samples of `rounds` in that order, with NaN for x of stream 11 in round
-// `bad`.
-void write_scripts(const std::vector<int>& rounds, int bad) {
-  scripts().clear();
-  const at::Tensor all = at::sin(at::arange(kStreams * 20 * 4, at::kDouble) * 1.7).reshape({kStreams, 20, 4});
-  for (int k = 0; k < kStreams; ++k) {
-    std::vector<Sample>& script = scripts()[fmt::format("gen{}", k)];
-    for (const int r : rounds) {
-      Sample sample{
-          .x = all[k][r].narrow(0, 0, 3).clone(), .y = all[k][r].narrow(0, 3, 1).clone(), .known = {}, .tag = {}};
-      if (k == 11 && r == bad) sample.x.fill_(NAN);
-      script.push_back(std::move(sample));
-    }
-  }
-}
-
 Topology scripted(const std::string& optimizer, const std::string& run) {
   Topology t;
   t.source = R"("type": "script")";

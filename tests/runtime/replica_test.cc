@@ -17,7 +17,8 @@ Replicas replicas(int lanes, bool per_device, at::ScalarType dtype = at::kFloat,
       [] {
         return model_type("mlp").make({{"hidden", {5}}}, {3}, {1});
       },
-      "net", {.dtype = dtype, .domains = domains(per_device, lanes), .lanes = lanes, .streams = 2 * lanes, .seed = seed});
+      "net",
+      {.dtype = dtype, .domains = domains(per_device, lanes), .lanes = lanes, .streams = 2 * lanes, .seed = seed});
 }
 
 void step(Replicas& r, int domain, bool mark) {
@@ -41,7 +42,7 @@ TEST_CASE("replica: a bucket holds each parameter on a 64-byte boundary, then th
   CHECK(narrow.weight_at(2) == 69);
   CHECK(narrow.flag_at(0, Flag::kEnded) == 70);
   CHECK(narrow.flag_at(1, Flag::kStop) == 77);
-  CHECK(narrow.size == 78);
+  CHECK(narrow.size() == 78);
 }
 
 TEST_CASE("replica: weights and buckets begin on 64-byte boundaries and padding is zero") {
@@ -92,7 +93,7 @@ TEST_CASE("replica: gradients add up in the lane's bucket and stay views of it")
   // d/db of the last layer's bias: two rows, two rounds.
   CHECK(r.bucket(1)[r.layout().offsets[3]].item<double>() == 4);
   CHECK(at::count_nonzero(r.bucket(0)).item<std::int64_t>() == 0);
-  CHECK(at::count_nonzero(r.bucket(1).narrow(0, r.layout().parameters, r.layout().size - r.layout().parameters))
+  CHECK(at::count_nonzero(r.bucket(1).narrow(0, r.layout().parameters, r.layout().size() - r.layout().parameters))
             .item<std::int64_t>() == 0);
   r.bucket(1).zero_();
   CHECK(at::count_nonzero(r.leaves(1)[0].grad()).item<std::int64_t>() == 0);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from lanewise._check import check, command_for
+from lanewise._check import Check, command_for
 from lanewise._version import __version__
 
 
@@ -40,11 +40,11 @@ def main() -> int:
         command = command_for(options.file, options.arguments)
     except OSError as e:
         parser.error(f"{options.file} cannot be run: {e.strerror or e}")
-    good = check(
-        command, samples=options.samples, seed=options.seed, stream=options.stream, timeout=options.timeout,
+    check = Check(
+        command=command, samples=options.samples, seed=options.seed, stream=options.stream, timeout=options.timeout,
         recorded=options.recorded,
     )  # fmt: skip
-    return 0 if good else 1
+    return 0 if check.all() else 1
 
 
 def _positive(text: str) -> int:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,36 +29,24 @@ def command_for(file: str, arguments: Sequence[str]) -> list[str]:
     return [os.path.abspath(file), *arguments]
 
 
-def check(
-    command: Sequence[str],
-    *,
-    samples: int,
-    seed: int,
-    stream: str,
-    timeout: float,
-    recorded: bool,
-    say: Callable[[str], None] = print,
-) -> bool:
-    """Says a line for each thing tried. True: all is well."""
-    return _Check(command, samples, seed, stream, timeout, recorded, say).all()
+@dataclass(kw_only=True)
+class Check:
+    """What is tried with the generator that `command` starts."""
 
+    command: Sequence[str]
+    samples: int
+    seed: int
+    stream: str
+    timeout: float  # seconds
+    recorded: bool  # the samples need not depend on the seed
+    say: Callable[[str], None] = print
 
-class _Check:
-    def __init__(
-        self,
-        command: Sequence[str],
-        samples: int,
-        seed: int,
-        stream: str,
-        timeout: float,
-        recorded: bool,
-        say: Callable[[str], None],
-    ) -> None:
-        self.command, self.samples, self.seed, self.stream = command, samples, seed, stream
-        self.timeout, self.recorded, self._say, self.good = timeout, recorded, say, True
-        self.few = min(samples, 200)
+    def __post_init__(self) -> None:
+        self.good = True
+        self.few = min(self.samples, 200)
 
     def all(self) -> bool:
+        """Says a line for each thing tried. True: all is well."""
         with self._start() as child:
             alive = self._try("start", lambda: self._greet(child)) and self._try("samples", lambda: self._rate(child))
             if alive and self._try("reset", lambda: self._reset(child)):
@@ -80,7 +69,7 @@ class _Check:
         return Child(self.command, seed=self.seed if seed is None else seed, stream=self.stream)
 
     def _verdict(self) -> bool:
-        self._say("this generator is ready for lanewise" if self.good else "this generator is not ready for lanewise")
+        self.say("this generator is ready for lanewise" if self.good else "this generator is not ready for lanewise")
         return self.good
 
     def _try(self, what: str, attempt: Callable[[], str | None]) -> bool:
@@ -100,7 +89,7 @@ class _Check:
         self._line("note", what, text)
 
     def _line(self, mark: str, what: str, text: str) -> None:
-        self._say(f"{mark:<5}{what:<9}{text}".rstrip().replace("\n", "\n" + " " * 14))
+        self.say(f"{mark:<5}{what:<9}{text}".rstrip().replace("\n", "\n" + " " * 14))
 
     def _greet(self, child: Child) -> str:
         begin = time.monotonic()
