@@ -70,8 +70,9 @@ Wait starving(const Stage& stage) {
       const bool samples = from.plan().type->role == Role::kSource || from.plan().type->role == Role::kPerSample;
       lacking.insert(lacking.begin(), fmt::format("{} (ended after {} {})", id, count_samples(*e, true),
                                                   samples ? "samples" : "packets"));
-    } else if (const std::uint64_t put = e->counts().put;
-               from.plan().type->role != Role::kJoin && from.fired() > put + from.absorbed() + took_end(from)) {
+    } else if (const std::uint64_t put = e->counts().put; from.plan().type->role != Role::kJoin &&
+                                                          !from.plan().type->fed &&
+                                                          from.fired() > put + from.absorbed() + took_end(from)) {
       rank = std::min(rank, 1);
       lacking.insert(lacking.begin(), fmt::format("{} (fired {} times, put {})", id, from.fired(), put));
     } else {
@@ -109,6 +110,7 @@ std::vector<NodeReport> report_nodes(const std::deque<Stage>& stages) {
     r.absorbed = stage.absorbed();
     r.ended = stage.ended();
     r.busy_s = seconds(stage.busy());
+    r.starved_s = seconds(stage.starved());
     for (const Edge* e : stage.inputs()) r.starved_s += seconds(e->counts().starved);
     for (const std::vector<Edge*>& edges : stage.outputs()) {
       for (const Edge* e : edges) r.blocked_s += seconds(e->counts().blocked);
@@ -130,6 +132,8 @@ std::vector<std::string> waiting_lines(const std::deque<Stage>& stages) {
       waits.push_back(starving(stage));
     } else if (const std::vector<std::string> full = full_outputs(stage); !full.empty()) {
       waits.push_back({3, fmt::format("{} is blocked by {}", stage.plan().id, list(full))});
+    } else if (stage.hungry()) {
+      waits.push_back({0, fmt::format("{} waits for what comes from outside", stage.plan().id)});
     }
   }
   std::stable_sort(waits.begin(), waits.end(), [](const Wait& a, const Wait& b) { return a.rank < b.rank; });

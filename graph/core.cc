@@ -26,6 +26,16 @@ std::vector<int> find_islands(const Plan& plan) {
 
 }  // namespace
 
+class FlowCore::StageFeed final : public Feed {
+ public:
+  StageFeed(FlowCore& core, Stage& stage) : core_(core), stage_(stage) {}
+  void came() noexcept override { core_.feed(stage_); }
+
+ private:
+  FlowCore& core_;
+  Stage& stage_;
+};
+
 FlowCore::FlowCore(const Plan& plan, std::vector<std::unique_ptr<Node>> nodes, bool one_thread)
     : Scheduler(one_thread), plan_(plan), nodes_(std::move(nodes)), island_(find_islands(plan)) {
   if (nodes_.size() != plan.nodes.size()) throw Error(Exit::kInternal, "a flow needs one node for each of its plan's");
@@ -41,6 +51,17 @@ FlowCore::FlowCore(const Plan& plan, std::vector<std::unique_ptr<Node>> nodes, b
     for (std::size_t port = 0; port < node.outputs.size(); ++port) {
       for (const int edge : node.outputs[port]) stages_[i].add_output(port, edges_[edge]);
     }
+  }
+  for (Stage& stage : stages_) {
+    if (!stage.plan().type->fed) continue;
+    ++hungry_;
+    stage.node().connect(feeds_.emplace_back(std::make_unique<StageFeed>(*this, stage)).get());
+  }
+}
+
+FlowCore::~FlowCore() {
+  for (Stage& stage : stages_) {
+    if (stage.plan().type->fed) stage.node().connect(nullptr);
   }
 }
 
@@ -72,7 +93,10 @@ void FlowCore::start_all() {
   {
     // All before the first is woken: with one thread, that one takes them all.
     const std::lock_guard lock(mutex_);
+    ready.insert(ready.end(), parked_.begin(), parked_.end());  // what was fed meanwhile
+    parked_.clear();
     for (Stage* stage : ready) enqueue(*stage);
+    keep(hungry_ > 0 && !resting_ && !stopping_);
   }
   for (Stage* stage : ready) wake(*stage);
 }
@@ -116,8 +140,9 @@ void FlowCore::stop(Exit exit, const std::string& why) noexcept {
     const std::lock_guard lock(mutex_);
     if (error_) return;
     error_.emplace(exit, why);
+    stopping_ = true;
+    keep(false);
   }
-  stopping_ = true;
   for (const std::unique_ptr<Node>& node : nodes_) node->interrupt();
 }
 
@@ -154,6 +179,14 @@ std::vector<std::string> FlowCore::firing() const {
   return ids;
 }
 
+std::vector<std::string> FlowCore::hungry() const {
+  std::vector<std::string> ids;
+  for (const Stage& stage : stages_) {
+    if (stage.hungry()) ids.push_back(stage.plan().id);
+  }
+  return ids;
+}
+
 bool FlowCore::park(Stage& stage) {
   const std::lock_guard lock(mutex_);
   if (island_[index(stage)] == resting_island_) return false;
@@ -176,6 +209,26 @@ void FlowCore::finished(Stage& stage) {
 void FlowCore::rest(const Stage& stage) {
   resting_island_ = island_[index(stage)];
   resting_ = true;
+  keep(false);
+}
+
+void FlowCore::sated(Stage&) {
+  const std::lock_guard lock(mutex_);
+  if (--hungry_ == 0) keep(false);
+}
+
+void FlowCore::keep(bool keep) {
+  if (keep == kept_) return;
+  kept_ = keep;
+  keep_running(keep);
+}
+
+void FlowCore::feed(Stage& stage) noexcept {
+  if (!stage.feed()) return;
+  const std::lock_guard lock(mutex_);
+  if (!kept_) return parked_.push_back(&stage);
+  enqueue(stage);
+  wake_from_outside(stage);
 }
 
 // Exit code and text of an exception in a body.

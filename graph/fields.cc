@@ -298,7 +298,7 @@ Field Fields::add(const std::string& name, Slot slot, const std::string& help) {
         }
         written_[name] = value_of(*s);
         if constexpr (std::is_same_v<T, Path>) {
-          if (given) s->text = whole_path(source_->folder(key), s->text);
+          if (!s->text.empty()) s->text = whole_path(source_->folder(key), s->text);
         }
         resolved_[name] = value_of(*s);
       },

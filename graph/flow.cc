@@ -113,6 +113,22 @@ class Flow::Impl final : public FlowCore {
     tasks_[&stage.plan() - plan().nodes.data()].try_put(tbb::flow::continue_msg());
   }
 
+  // The arena takes it at once, whatever its threads are doing; the graph's count of what is under way holds it for it.
+  void wake_from_outside(const Stage&) override {
+    graph_->reserve_wait();
+    arena_.enqueue([this] {
+      work();
+      graph_->release_wait();
+    });
+  }
+  void keep_running(bool keep) override {
+    if (keep) {
+      graph_->reserve_wait();
+    } else {
+      graph_->release_wait();
+    }
+  }
+
   const FlowOptions options_;
   const Affinity cores_ = Affinity::of_this_thread();
   const int most_;
@@ -135,6 +151,7 @@ FlowReport Flow::report() const { return impl_->report(); }
 
 std::vector<std::string> Flow::waiting() const { return impl_->waiting(); }
 std::vector<std::string> Flow::firing() const { return impl_->firing(); }
+std::vector<std::string> Flow::hungry() const { return impl_->hungry(); }
 
 Node& Flow::node(int index) { return impl_->node(index); }
 const Node& Flow::node(int index) const { return impl_->node(index); }

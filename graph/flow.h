@@ -74,6 +74,8 @@ class Flow {
   std::vector<std::string> waiting() const;
   // The ids of the nodes whose bodies are at work, or wait.
   std::vector<std::string> firing() const;
+  // Those that wait for nothing but what comes from outside.
+  std::vector<std::string> hungry() const;
 
   Node& node(int index);
   const Node& node(int index) const;

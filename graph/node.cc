@@ -14,4 +14,6 @@ nlohmann::json Node::state() const { return nlohmann::json::object(); }
 
 void Node::restore(const nlohmann::json&) {}
 
+void Node::connect(Feed*) { throw Error(Exit::kInternal, "a node of a type that is fed does not say how"); }
+
 }  // namespace lanewise

@@ -52,6 +52,14 @@ class Firing {
   bool ended_ = false, pause_ = false, finish_ = false;
 };
 
+// How what comes from outside of a flow gets the node that waits for it fired (types that are `fed`).
+class Feed {
+ public:
+  virtual ~Feed() = default;
+  // Something has come: the node is fired once more than it would have been. From any thread.
+  virtual void came() noexcept = 0;
+};
+
 class Node {
  public:
   Node() = default;
@@ -75,6 +83,11 @@ class Node {
 
   // Samples it has taken and will still emit or absorb, for the accounts. Asked while the flow rests.
   virtual std::uint64_t held() const { return 0; }
+
+  // Of types that are `fed`, once the node is in a flow: each firing needs a came() besides its inputs and room. Null:
+  // the flow is over, and the feed is gone when this returns. A node that was never connected is fired at any time, and
+  // waits in its body.
+  virtual void connect(Feed* feed);
 
   // Wakes a body that waits (types with `may_wait`), which then throws or ends. May be called from any thread, also
   // just before the body begins to wait: it is to be remembered.

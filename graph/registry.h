@@ -94,6 +94,7 @@ struct NodeType {
   std::function<void(InferContext&)> infer;  // fills node.signatures (one an output port), node.facts
   std::function<std::unique_ptr<Node>(const NodeContext&)> make;
   bool may_wait = false;       // fire() may wait: it runs as a task of its own
+  bool fed = false;            // it has no inputs, and is fired when something has come from outside (Node::connect)
   bool has_device = false;     // the node takes "device"
   bool fills_missing = false;  // turns missing features (NaN) into numbers
   bool closes_cycles = false;  // its outputs have an initial packet

@@ -20,7 +20,9 @@ Stage::Stage(Node& node, const PlanNode& plan)
       idle_since_(ticks()),
       cost_(4 * kHeavy),
       outputs_(plan.outputs.size()),
-      emitted_(plan.outputs.size()) {}
+      emitted_(plan.outputs.size()) {
+  if (plan.type->fed) missing_ += kPacket;
+}
 
 void Stage::add_input(Edge& edge) {
   inputs_.push_back(&edge);
@@ -36,6 +38,13 @@ void Stage::add_output(std::size_t port, Edge& edge) {
 bool Stage::start(Tick now) {
   idle_since_ = now;
   return missing_.fetch_sub(kRoom, std::memory_order_acq_rel) == kRoom;
+}
+
+bool Stage::feed() {
+  if (fed_.fetch_add(1, std::memory_order_acq_rel) != 0) return false;
+  if (missing_.fetch_sub(kPacket, std::memory_order_acq_rel) != kPacket) return false;
+  if (const Tick now = ticks(); now > idle_since_) bump(starved_, now - idle_since_);
+  return true;
 }
 
 void Stage::packet_came(Edge& edge, Worker& worker) {
@@ -72,6 +81,7 @@ void Stage::fire(Worker& worker) {
     if (before == 1) used_up_ += kPacket;
     if (before == edge->capacity()) edge->from().room_came(*edge, worker);
   }
+  if (plan_.type->fed && fed_.fetch_sub(1, std::memory_order_acq_rel) == 1) used_up_ += kPacket;
   if (heavy_) worker.spawn_all();
   if (inputs_.size() > kWide) worker.now_ = ticks();
 
@@ -89,6 +99,7 @@ void Stage::fire(Worker& worker) {
   for (Packet& packet : hand_) packet = Packet();
 
   ending_ = firing.ended();
+  if (ending_ && plan_.type->fed) worker.scheduler_.sated(*this);
   if (firing.finished()) {
     finished_ = true;
     worker.scheduler_.finished(*this);

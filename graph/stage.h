@@ -6,6 +6,7 @@
 //
 //   firing    take one packet of every input -> the node's body -> put what it emitted on every edge of its port
 //   pause     the stage keeps what was emitted until the flow goes on
+//   feed      a stage of a type that is `fed` needs something from outside besides, counted like the packets of an edge
 //   end       what was emitted goes out; then, as soon as every output has room, an end packet on each of them
 //
 // Light bodies run one after the other on the thread that made them ready; long ones, and those that may wait, never
@@ -38,6 +39,12 @@ class alignas(64) Stage {
   // Lifts the condition that keeps a new stage from running; true: it can fire now, and the caller must get it run.
   // Waits count from `now` on.
   bool start(Tick now);
+  // One thing more has come from outside; true: the stage can fire now, and the caller must get it run. Any thread.
+  bool feed();
+  // It lacks nothing but what comes from outside.
+  bool hungry() const { return missing_.load(std::memory_order_relaxed) == kPacket && plan_.type->fed; }
+  Tick starved() const { return starved_.load(std::memory_order_relaxed); }
+
   // Lets a paused stage go on: the caller must get it run.
   void resume() { resumed_ = true; }
 
@@ -98,7 +105,8 @@ class alignas(64) Stage {
   std::vector<std::optional<Packet>> emitted_;  // per port
 
   std::atomic<std::uint64_t> fired_{0}, absorbed_{0};
-  std::atomic<Tick> busy_{0};
+  std::atomic<Tick> busy_{0}, starved_{0};  // starved_: of what comes from outside
+  std::atomic<std::uint64_t> fed_{0};       // things from outside that it has not been fired for
   std::atomic<bool> ended_{false};
 };
 
@@ -130,6 +138,7 @@ class Scheduler {
       Stage& stage) = 0;  // asked before a source fires; true: it is kept back while the flow comes to rest
   virtual void paused(Stage& stage) = 0;    // it holds its packets; the flow is to rest
   virtual void finished(Stage& stage) = 0;  // the flow is to end when it rests
+  virtual void sated(Stage& stage) = 0;     // it takes nothing more from outside
   virtual void failed(Stage& stage, std::exception_ptr error) noexcept = 0;
 
   bool one_thread() const { return one_thread_; }

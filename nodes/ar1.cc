@@ -26,7 +26,7 @@ class Ar1 final : public Source {
       : Source(params, context), params_(params), fresh_(std::sqrt(1 - params.correlation * params.correlation)) {}
 
  private:
-  bool next(Sample& sample) override {
+  Given next(Sample& sample) override {
     Random normal = random();
     const bool first = x_.empty();
     x_.resize(static_cast<std::size_t>(params_.features));
@@ -38,7 +38,7 @@ class Ar1 final : public Source {
     const double mean = sum / static_cast<double>(params_.features);
     sample.x = tensor(x_, {params_.features});
     sample.y = tensor({&mean, 1}, {1});
-    return true;
+    return Given::kSample;
   }
   void rewind() override { x_.clear(); }
   nlohmann::json save() const override { return x_; }

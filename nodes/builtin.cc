@@ -9,11 +9,11 @@ namespace lanewise {
 Registry builtin_registry() {
   Registry registry;
   registry.nodes = {
-      sine(),    ar1(),       lorenz(),      constant(),  csv(),  // sources
-      window(),  normalize(), fault(),                            // per sample
-      pair(),                                                     // joins
-      compute(), allreduce(), clip(),        optimizer(),         // the training step
-      console(), metrics(),   predictions(), score()              // sinks
+      sine(),    ar1(),       lorenz(),      constant(),  csv(), process(),  // sources
+      window(),  normalize(), fault(),                                       // per sample
+      pair(),                                                                // joins
+      compute(), allreduce(), clip(),        optimizer(),                    // the training step
+      console(), metrics(),   predictions(), score()                         // sinks
   };
   registry.models.assign(model_types().begin(), model_types().end());
   registry.losses.assign(loss_types().begin(), loss_types().end());

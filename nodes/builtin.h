@@ -10,6 +10,7 @@ NodeType ar1();
 NodeType lorenz();
 NodeType constant();
 NodeType csv();
+NodeType process();
 NodeType window();
 NodeType normalize();
 NodeType fault();

@@ -25,7 +25,6 @@
 #include "runtime/recurrent_state.h"
 #include "runtime/replica.h"
 #include "runtime/services.h"
-#include "runtime/target_means.h"
 #include "runtime/tensors.h"
 
 namespace lanewise {
@@ -53,7 +52,6 @@ class Compute final : public Node {
         loss_(loss_type(params.loss)),
         replicas_(context.services.get<Replicas>()),
         control_(context.plan.evaluating ? nullptr : &context.services.get<RunControl>()),
-        means_(context.services.find<TargetMeans>()),
         recurrent_(context.services.get<RecurrentState>()),
         dropout_(context.plan.evaluating ? nullptr : &context.services.get<Dropout>()),
         carries_(context.plan.run.state == "carry"),
@@ -84,7 +82,6 @@ class Compute final : public Node {
     weights_ = firing.input(1).get<Weights>();
     if (device_ != nullptr) {
       device_->train(batch, control_->stop_wanted(), predicts_);
-      if (!batch->cut) learn_means(*batch, tensor_values(batch->y));
       if (!batch->cut && predicts_) {
         take(device_->result());
         predict(firing, batch);
@@ -99,7 +96,7 @@ class Compute final : public Node {
       flag(Flag::kCut, batch->cut);
       flag(Flag::kStop, control_->stop_wanted());
     }
-    firing.emit(kGradient, Packet::of(Gradient{lane_, weights_.round, batch->rows, batch->cut_by}));
+    firing.emit(kGradient, Packet::of(Gradient{lane_, weights_.round, std::move(batch)}));
     prediction_.reset();
     row_losses_.reset();
   }
@@ -177,15 +174,6 @@ class Compute final : public Node {
     }
     flag(Flag::kNonFinite, !finite || !all_finite(bucket, layout.parameters));
     flag(Flag::kEnded, std::ranges::all_of(batch.rows, [](const Tag& t) { return t.ended; }));
-    learn_means(batch, targets_);
-  }
-
-  // `targets`: the elements of y, row by row.
-  void learn_means(const Batch& batch, std::span<const double> targets) {
-    if (means_ == nullptr) return;
-    const std::size_t width = targets.size() / batch.rows.size();
-    for (std::size_t i = 0; i < batch.rows.size(); ++i)
-      means_->add(batch.rows[i].stream, targets.subspan(i * width, width), batch.rows[i].weight);
   }
 
   void take(DeviceLane::Result result) {
@@ -215,7 +203,6 @@ class Compute final : public Node {
   const LossType& loss_;
   Replicas& replicas_;
   RunControl* const control_;
-  TargetMeans* const means_;
   RecurrentState& recurrent_;
   const Dropout* const dropout_;  // null: evaluating
   const bool carries_;

@@ -21,10 +21,11 @@ class Console final : public Node {
 
   void fire(Firing& firing) override {
     if (firing.input(0).is_end()) return firing.end();
-    const StepRecord& record = firing.input(0).get<StepRecord>();
-    if (record.step % every_ != 0) return;
-    run_.say(fmt::format("step {}: loss {}, gradient norm {:.4g}", record.step,
-                         record.loss ? fmt::format("{:.6g}", *record.loss) : "none", record.grad_norm));
+    for (const StepRecord& record : firing.input(0).get<StepRecords>()) {
+      if (record.step % every_ != 0) continue;
+      run_.say(fmt::format("step {}: loss {}, gradient norm {:.4g}", record.step,
+                           record.loss ? fmt::format("{:.6g}", *record.loss) : "none", record.grad_norm));
+    }
   }
 
  private:

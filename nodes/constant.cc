@@ -27,13 +27,13 @@ class Constant final : public Source {
   Constant(const Params& params, const NodeContext& context) : Source(params, context), params_(params) {}
 
  private:
-  bool next(Sample& sample) override {
+  Given next(Sample& sample) override {
     const double value = params_.value + params_.ramp * static_cast<double>(seq());
     values_.assign(static_cast<std::size_t>(params_.features), value);
     const double target = params_.target.value_or(value);
     sample.x = tensor(values_, {params_.features});
     sample.y = tensor({&target, 1}, {1});
-    return true;
+    return Given::kSample;
   }
   void rewind() override {}
   nlohmann::json save() const override { return nullptr; }

@@ -63,9 +63,9 @@ class Csv final : public Source {
   }
 
  private:
-  bool next(Sample& sample) override {
+  Given next(Sample& sample) override {
     if (!table_) table_ = CsvTable::shared(params_);
-    if (row_ >= std::min(table_->rows(), range_.end.value_or(table_->rows()))) return false;
+    if (row_ >= std::min(table_->rows(), range_.end.value_or(table_->rows()))) return Given::kEnd;
     const std::span<const double> x = table_->features(row_ - params_.horizon), y = table_->target(row_);
     if (!filled_) require_present(x);
     sample.x = tensor(x, {static_cast<std::int64_t>(x.size())});
@@ -78,7 +78,7 @@ class Csv final : public Source {
     if (missing || row_ < range_.begin) sample.tag.weight = 0;
     sample.tag.time = table_->time(row_);
     ++row_;
-    return true;
+    return Given::kSample;
   }
 
   // The features' row is known when a target is forecast, and with no horizon the row before: never the target itself.

@@ -39,7 +39,7 @@ class Lorenz final : public Source {
   }
 
  private:
-  bool next(Sample& sample) override {
+  Given next(Sample& sample) override {
     if (!begun_) begin();
     State now = state_;
     for (double& v : now) v *= params_.scale;
@@ -48,7 +48,7 @@ class Lorenz final : public Source {
     std::vector<double> target;
     for (const std::size_t c : columns_) target.push_back(state_[c] * params_.scale);
     sample.y = tensor(target, {static_cast<std::int64_t>(target.size())});
-    return true;
+    return Given::kSample;
   }
 
   void begin() {

@@ -28,9 +28,9 @@ class Metrics final : public Node {
 
   void fire(Firing& firing) override {
     if (firing.input(0).is_end()) return firing.end();
-    const StepRecord& record = firing.input(0).get<StepRecord>();
-    if (file_ == nullptr || record.step % every_ != 0) return;
-    file_->write(metrics_line(record));
+    for (const StepRecord& record : firing.input(0).get<StepRecords>()) {
+      if (file_ != nullptr && record.step % every_ == 0) file_->write(metrics_line(record));
+    }
   }
 
  private:

@@ -20,6 +20,8 @@
 #include "runtime/recurrent_state.h"
 #include "runtime/replica.h"
 #include "runtime/services.h"
+#include "runtime/target_means.h"
+#include "runtime/tensors.h"
 #include "runtime/world.h"
 
 namespace lanewise {
@@ -42,6 +44,7 @@ class Optimizer final : public Node {
         replicas_(context.services.get<Replicas>()),
         optimizers_(context.services.get<Optimizers>()),
         recurrent_(context.services.get<RecurrentState>()),
+        means_(context.services.get<TargetMeans>()),
         control_(context.services.get<RunControl>()),
         devices_(context.services.find<DeviceTraining>()),
         lags_(lags(context.plan, world_)) {}
@@ -50,25 +53,18 @@ class Optimizer final : public Node {
 
   void fire(Firing& firing) override {
     if (firing.input(0).is_end()) {
-      if (late_) settle(firing, *std::exchange(late_, {}));
-      return firing.end();
+      settle_late();
+      firing.end();
+    } else {
+      const RunControl::Next next = take(firing.input(0).take<Reduced>());
+      if (next == RunControl::Next::kFinish) {
+        firing.finish();
+      } else {
+        firing.emit(kWeights, Packet::of(Weights{step_, round_}));
+      }
+      if (next == RunControl::Next::kPause) firing.pause();
     }
-    Reduced reduced = firing.input(0).take<Reduced>();
-    ++round_;
-    if (late_ && settle(firing, *std::exchange(late_, {})) == RunControl::Next::kFinish) {
-      drop(reduced);
-      return firing.finish();
-    }
-    const bool late = devices_ != nullptr && !reduced.known && may_be_late(reduced);
-    if (devices_ != nullptr && reduced.complete) devices_->apply(rate());
-    if (late) {
-      late_ = std::move(reduced);
-      return firing.emit(kWeights, Packet::of(Weights{step_, round_}));
-    }
-    const RunControl::Next next = settle(firing, std::move(reduced));
-    if (next == RunControl::Next::kFinish) return firing.finish();
-    firing.emit(kWeights, Packet::of(Weights{step_, round_}));
-    if (next == RunControl::Next::kPause) firing.pause();
+    if (!applied_.empty()) firing.emit(kStep, Packet::of(std::exchange(applied_, {})));
   }
 
   // Saved between two steps.
@@ -80,6 +76,21 @@ class Optimizer final : public Node {
   }
 
  private:
+  RunControl::Next take(Reduced reduced) {
+    ++round_;
+    if (settle_late() == RunControl::Next::kFinish) {
+      drop(reduced);
+      return RunControl::Next::kFinish;
+    }
+    const bool late = devices_ != nullptr && !reduced.known && may_be_late(reduced);
+    if (devices_ != nullptr && reduced.complete) devices_->apply(rate());
+    if (!late) return settle(std::move(reduced));
+    late_ = std::move(reduced);
+    return RunControl::Next::kGoOn;
+  }
+
+  RunControl::Next settle_late() { return late_ ? settle(*std::exchange(late_, {})) : RunControl::Next::kGoOn; }
+
   void roll_back() {
     if (devices_ != nullptr) return devices_->roll_back();
     recurrent_.roll_back(rows_);
@@ -88,7 +99,7 @@ class Optimizer final : public Node {
 
   // What a round means, and the books on it. On GPUs what is applied has been issued, and held back where the round
   // does not count.
-  RunControl::Next settle(Firing& firing, Reduced reduced) {
+  RunControl::Next settle(Reduced reduced) {
     if (!reduced.known) devices_->tell(reduced);
     stop_ = stop_ || reduced.stop;
     add_rows(reduced, rows_);
@@ -97,6 +108,7 @@ class Optimizer final : public Node {
       control_.not_applied(reduced, rows_);
       return RunControl::Next::kFinish;
     }
+    for (const Gradient& g : reduced.gradients) learn_means(*g.batch);
     if (!reduced.complete) return RunControl::Next::kGoOn;
 
     const std::int64_t n = replicas_.layout().parameters;
@@ -106,7 +118,7 @@ class Optimizer final : public Node {
     const bool finite = reduced.non_finite.empty() && std::isfinite(norm);
     RunControl::Next next;
     if (finite || plan_.run.non_finite == "allow") {
-      next = apply(firing, reduced, norm);
+      next = apply(reduced, norm);
     } else if (plan_.run.non_finite == "skip") {
       next = skip(reduced);
     } else {
@@ -126,8 +138,8 @@ class Optimizer final : public Node {
     if (!lags_) return false;
     bool all_ended = true;
     for (const Gradient& g : reduced.gradients) {
-      if (!g.cut_by.empty()) return false;
-      all_ended = all_ended && std::ranges::all_of(g.rows, [](const Tag& row) { return row.ended; });
+      if (g.batch->cut) return false;
+      all_ended = all_ended && std::ranges::all_of(g.batch->rows, [](const Tag& row) { return row.ended; });
     }
     const auto rests = [this](std::uint64_t step) { return control_.rests_after(step) || verifies_after(step); };
     return !all_ended && !rests(step_ + 1) && !rests(step_ + 2);
@@ -139,7 +151,14 @@ class Optimizer final : public Node {
   }
 
   static void add_rows(const Reduced& reduced, std::vector<Tag>& rows) {
-    for (const Gradient& g : reduced.gradients) rows.insert(rows.end(), g.rows.begin(), g.rows.end());
+    for (const Gradient& g : reduced.gradients) rows.insert(rows.end(), g.batch->rows.begin(), g.batch->rows.end());
+  }
+
+  void learn_means(const Batch& batch) {
+    const std::vector<double> targets = tensor_values(batch.y);
+    const std::size_t width = targets.size() / batch.rows.size();
+    for (std::size_t i = 0; i < batch.rows.size(); ++i)
+      means_.add(batch.rows[i].stream, std::span(targets).subspan(i * width, width), batch.rows[i].weight);
   }
 
   // A round that was issued after the last one that counts.
@@ -164,11 +183,11 @@ class Optimizer final : public Node {
     return control_.skipped(what + "\n  the step was skipped", rows_, stop_);
   }
 
-  RunControl::Next apply(Firing& firing, const Reduced& reduced, double norm) {
-    auto record = std::make_shared<StepRecord>();
-    record->lr = rate();
+  RunControl::Next apply(Reduced& reduced, double norm) {
+    StepRecord& record = applied_.emplace_back();
+    record.lr = rate();
     if (devices_ == nullptr) {
-      if (reduced.n > 0) optimizers_.step(record->lr);
+      if (reduced.n > 0) optimizers_.step(record.lr);
       recurrent_.commit();
       replicas_.buffers().commit([this](const at::Tensor& rows) { return world_.gather_rows(rows); });
     }
@@ -178,15 +197,13 @@ class Optimizer final : public Node {
       if (devices_ != nullptr) devices_->wait();
       communicator_.verify(replicas_);
     }
-    record->step = step_;
-    record->loss = reduced.loss;
-    record->lanes = reduced.lanes;
-    record->streams = reduced.streams;
-    record->n = reduced.n;
-    record->grad_norm = norm;
-    const RunControl::Next next = control_.after_step(record, rows_, stop_);
-    firing.emit(kStep, Packet::of(*record));
-    return next;
+    record.step = step_;
+    record.loss = reduced.loss;
+    record.lanes = std::move(reduced.lanes);
+    record.streams = std::move(reduced.streams);
+    record.n = reduced.n;
+    record.grad_norm = norm;
+    return control_.after_step(record, rows_, stop_);
   }
 
   // Not where predictions of the training are looked at, a round may end its step early, or another process may be the
@@ -210,7 +227,7 @@ class Optimizer final : public Node {
       if (!lanes_.own().holds(lane)) continue;
       own += fmt::format("\n  {}: loss {}", lanes_.text(lane),
                          reduced.lanes[lane] ? number(*reduced.lanes[lane]) : "none");
-      for (const Tag& row : reduced.gradients[lane - lanes_.own().begin].rows) {
+      for (const Tag& row : reduced.gradients[lane - lanes_.own().begin].batch->rows) {
         own += fmt::format("; stream {}, run {}, seq {}", streams_.name(row.stream), row.run, row.seq);
         if (const auto& loss = reduced.streams[row.stream]) own += ", loss " + number(*loss);
       }
@@ -228,12 +245,14 @@ class Optimizer final : public Node {
   Replicas& replicas_;
   Optimizers& optimizers_;
   RecurrentState& recurrent_;
+  TargetMeans& means_;
   RunControl& control_;
   DeviceTraining* const devices_;       // null: lanes are on the host
   const bool lags_;                     // rounds may be told late
   std::optional<Reduced> late_;         // a round whose outcome is on its way from the devices
   std::uint64_t step_ = 0, round_ = 0;  // applied; taken, of the whole training
   int skips_ = 0;                       // since the last step that was applied
+  StepRecords applied_;                 // in this firing
   std::vector<Tag> rows_;               // of this step's rounds so far
   bool stop_ = false;                   // a round of this step asked for it
 };

@@ -35,14 +35,14 @@ class Sine final : public Source {
   Sine(const Params& params, const NodeContext& context) : Source(params, context), params_(params) {}
 
  private:
-  bool next(Sample& sample) override {
+  Given next(Sample& sample) override {
     const auto features = static_cast<std::size_t>(params_.features);
     if (values_.size() > features) values_.pop_front();
     while (values_.size() <= features) values_.push_back(draw());
     line_.assign(values_.begin(), values_.end());
     sample.x = tensor({line_.data(), features}, {params_.features});
     sample.y = tensor({line_.data() + features, 1}, {1});
-    return true;
+    return Given::kSample;
   }
 
   double draw() {

@@ -37,12 +37,19 @@ at::Tensor Source::tensor(std::span<const double> values, const Shape& shape) co
   return make_tensor(values, shape, rules_.dtype);
 }
 
-// The next sample of this pass. False: it is at its end.
-bool Source::advance(Sample& sample) {
-  if (samples_ && given_ >= *samples_) return false;
+void Source::begin_run() {
+  ++run_;
+  given_ = 0;
+  last_.reset();
+  time_.reset();
+}
+
+// The next sample of this pass.
+Source::Given Source::advance(Sample& sample) {
+  if (samples_ && given_ >= *samples_) return Given::kEnd;
   sample.tag.weight = weight_;
-  if (!next(sample)) return false;
-  sample.tag.start = given_ == 0;
+  if (const Given given = next(sample); given != Given::kSample) return given;
+  sample.tag.start = sample.tag.start || given_ == 0;
   if (const std::optional<std::int64_t> time = sample.tag.time) {
     const bool gap = max_gap_ && time_ && static_cast<double>(*time) - static_cast<double>(*time_) > *max_gap_ * 1e9;
     sample.tag.start = sample.tag.start || gap;
@@ -55,49 +62,48 @@ bool Source::advance(Sample& sample) {
   }
   like_x_ = sample.x;
   like_y_ = sample.y;
-  return true;
+  return Given::kSample;
 }
 
-// The next sample, of this pass or the next, or a filler. False: the stream ends.
-bool Source::make(Sample& sample) {
-  if (!over_ && !advance(sample)) {
-    if (given_ == 0) {
-      throw Error(Exit::kData, fmt::format("stream \"{}\" has no sample at all; ask for rows that its data has", id_));
+// The next sample, of this pass or the next, or a filler. kEnd: the stream ends.
+Source::Given Source::make(Sample& sample) {
+  while (!over_) {
+    const Given given = advance(sample);
+    if (given == Given::kSample) {
+      sample.tag.ended = rules_.passes && end_rule_ == "restart" && run_ >= static_cast<std::uint64_t>(*rules_.passes);
     }
-    if (end_rule_ == "first" || end_rule_ == "error") return false;
+    if (given != Given::kEnd) return given;
+    if (given_ == 0 && run_ > 0) {
+      throw Error(Exit::kData,
+                  fmt::format("stream \"{}\" had samples in run {} and has none in the next", id_, run_ - 1));
+    }
+    if (given_ == 0)
+      throw Error(Exit::kData, fmt::format("stream \"{}\" has no sample at all; ask for rows that its data has", id_));
+    if (end_rule_ == "first" || end_rule_ == "error") return Given::kEnd;
     if (end_rule_ == "restart") {
-      ++run_;
-      given_ = 0;
-      last_.reset();
-      time_.reset();
+      begin_run();
       rewind();
-      if (!advance(sample)) {
-        throw Error(Exit::kData,
-                    fmt::format("stream \"{}\" had samples in run {} and has none in the next", id_, run_ - 1));
-      }
     } else {
       over_ = true;
       like_x_ = at::zeros_like(like_x_);
       like_y_ = at::zeros_like(like_y_);
     }
   }
-  if (over_) {
-    sample.x = like_x_;
-    sample.y = like_y_;
-    sample.tag.filler = true;
-    sample.tag.ended = true;
-    sample.tag.weight = 0;
-  } else {
-    sample.tag.ended = rules_.passes && end_rule_ == "restart" && run_ >= static_cast<std::uint64_t>(*rules_.passes);
-  }
-  return true;
+  sample.x = like_x_;
+  sample.y = like_y_;
+  sample.tag.filler = true;
+  sample.tag.ended = true;
+  sample.tag.weight = 0;
+  return Given::kSample;
 }
 
 void Source::fire(Firing& firing) {
   Sample sample;
   const bool recorded = rules_.record_every > 0 && skip_ == 0 && seq_ > 0 && seq_ % rules_.record_every == 0;
   if (recorded) sample.tag.record = std::make_shared<ChainRecord>(id_, state(), nullptr);
-  if (!make(sample)) return firing.end();
+  const Given given = make(sample);
+  if (given == Given::kEnd) return firing.end();
+  if (given == Given::kLater) return;
   sample.tag.stream = stream_;
   sample.tag.run = run_;
   sample.tag.seq = seq_++;

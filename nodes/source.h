@@ -54,15 +54,17 @@ class Source : public Node {
   Source(const SourceParams& params, const NodeContext& context) : Source(context, params, std::nullopt) {}
   Source(const GeneratorParams& params, const NodeContext& context) : Source(context, params, params.samples) {}
 
-  void fire(Firing& firing) final;
+  void fire(Firing& firing) override;
   bool skip(std::uint64_t packets) final;
   nlohmann::json state() const final;
   void restore(const nlohmann::json& state) final;
 
  protected:
-  // Makes the next sample of this pass: x, y, and of the tag the time, and a weight of 0 for a row that must not count.
-  // False: the pass is at its end.
-  virtual bool next(Sample& sample) = 0;
+  enum class Given { kSample, kEnd, kLater };
+  // Makes the next sample of this pass: x, y, and of the tag the time, whether a sequence starts here within the pass,
+  // and a weight that is lower where the row counts less, or must not. kEnd: the pass is at its end. kLater: there is
+  // nothing yet, and this firing gives nothing.
+  virtual Given next(Sample& sample) = 0;
   // Back to the first sample, for the next run.
   virtual void rewind() = 0;
   // What next() goes by.
@@ -73,6 +75,14 @@ class Source : public Node {
   virtual at::Tensor known() const { return last_; }
 
   at::Tensor tensor(std::span<const double> values, const Shape& shape) const;
+  // The next run begins before the end of this one, with the next sample.
+  void begin_run();
+  // The run that next() is in, the samples given of it, and whether nothing but fillers follows.
+  std::uint64_t run() const { return run_; }
+  std::uint64_t given() const { return static_cast<std::uint64_t>(given_); }
+  bool over() const { return over_; }
+  at::ScalarType dtype() const { return rules_.dtype; }
+  const SourceRules& rules() const { return rules_; }
   // The seq of the sample that next() is making: counts over the whole training.
   std::uint64_t seq() const { return seq_; }
   // This node's random numbers of sample seq().
@@ -82,8 +92,8 @@ class Source : public Node {
 
  private:
   Source(const NodeContext& context, const SourceParams& params, std::optional<std::int64_t> samples);
-  bool advance(Sample& sample);
-  bool make(Sample& sample);
+  Given advance(Sample& sample);
+  Given make(Sample& sample);
 
   const std::string id_;
   const SourceRules rules_;

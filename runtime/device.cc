@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
+#include <sstream>
 
 #include "graph/error.h"
 #include "graph/text.h"
@@ -85,9 +86,11 @@ int visible_gpus() {
   }
   const char* const chosen = std::getenv("CUDA_VISIBLE_DEVICES");
   if (chosen == nullptr) return count;
-  const std::string list = chosen;
-  const auto entries = list.empty() ? 0 : 1 + std::count(list.begin(), list.end(), ',');
-  return std::min(count, static_cast<int>(entries));
+  // CUDA takes its entries up to the first that names no device, as -1 does.
+  std::istringstream list(chosen);
+  int entries = 0;
+  for (std::string entry; std::getline(list, entry, ',') && !entry.empty() && entry.front() != '-';) ++entries;
+  return std::min(count, entries);
 }
 
 int usable_gpus() { return emulated_gpus() > 0 || std::filesystem::exists(library_path()) ? visible_gpus() : 0; }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "runtime/evaluation.h"
+#include "runtime/generators/generators.h"
 #include "runtime/lane_table.h"
 #include "runtime/prediction_csv.h"
 #include "runtime/random.h"
@@ -41,6 +42,7 @@ class Trained {
     services_.add(means_);
     services_.add(*replicas_);
     services_.add(directory_);
+    services_.add(generators_);
   }
 
   void run(PredictionSink& sink, const std::function<void(Ledger&)>& count) {
@@ -66,6 +68,9 @@ class Trained {
   SourceRules rules_;
   RandomSeed seed_;
   RunDirectory directory_;
+  Generators generators_{{.say = [this](const std::string& line) { options_.say(line); },
+                          .log = [](const std::string&, std::string_view) {},  // the run directory is only read
+                          .stop_wanted = [this] { return options_.signal() != 0; }}};
   std::unique_ptr<Replicas> replicas_;
   Services services_;
 };

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "graph/spec.h"
@@ -13,6 +14,7 @@ namespace lanewise {
 struct InferenceOptions {
   int threads = 1;
   std::function<int()> signal = [] { return 0; };  // as RunOptions::signal; Error(kStopped) when one comes
+  std::function<void(const std::string& line)> say = [](const std::string&) {};  // notes for the user
 };
 
 // Evaluates by plans.evaluate, which must be there: {"step", "loss", "mse", …} as a line of evaluations.jsonl.

@@ -101,6 +101,7 @@ void Progress::free_if_stuck() {
     if (!node->type->may_wait || for_others) return;  // at work, or waiting for other processes that are
     waiting += (waiting.empty() ? "" : ", ") + one;
   }
+  for (const std::string& one : flow_->hungry()) waiting += (waiting.empty() ? "" : ", ") + one;
   if (waiting.empty()) return;
   flow_->cancel(Exit::kStopped,
                 fmt::format("stopped after step {}, while {} had nothing to give", moved_step_, waiting));

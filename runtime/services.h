@@ -84,11 +84,11 @@ class RunControl {
   // A lane asks before each backward whether it shall vote to stop after this round (signal, minutes).
   virtual bool stop_wanted() const = 0;
   // Called by the optimizer node, in step order, after the step was applied in every domain. `rows`: of all its rounds.
-  virtual Next after_step(std::shared_ptr<const StepRecord> record, std::span<const Tag> rows, bool stop) = 0;
+  virtual Next after_step(const StepRecord& record, std::span<const Tag> rows, bool stop) = 0;
   // A step that was dropped under `skip`, since a loss or gradient is not finite: `what` says where. Its rows are left
   // over.
   virtual Next skipped(const std::string& what, std::span<const Tag> rows, bool stop) = 0;
-  // Whether after_step() would pause or end the run once so many steps are applied.
+  // Whether after_step() would pause or end the run once so many steps are applied, if nobody wants to stop.
   virtual bool rests_after(std::uint64_t step) const = 0;
   // Samples of a round that was begun after the last step: they are left over.
   virtual void dropped(std::span<const Tag> rows) = 0;

@@ -8,7 +8,7 @@
 
 namespace lanewise {
 
-// A stream's sums are touched by its own lane alone, and read while the training rests.
+// Written by the optimizer's firings, and read while the training rests.
 class TargetMeans {
  public:
   explicit TargetMeans(int streams) : sums_(static_cast<std::size_t>(streams)) {}

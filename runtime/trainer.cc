@@ -18,6 +18,8 @@
 #include "runtime/evaluation.h"
 #include "runtime/exchange.h"
 #include "runtime/fit.h"
+#include "runtime/generators/generator_log.h"
+#include "runtime/generators/generators.h"
 #include "runtime/lane_table.h"
 #include "runtime/ledger.h"
 #include "runtime/library_error.h"
@@ -75,7 +77,10 @@ class Trainer::Impl final : public RunControl {
     } catch (const Error& error) {
       exit = error.exit();
       record_.reason = error.what();
-    } catch (const c10::OutOfMemoryError& error) {  // of a GPU, outside of its queues
+    } catch (const c10::AcceleratorError& error) {  // of a GPU, outside of its queues, as the next
+      exit = Exit::kDevice;
+      record_.reason = what_without_stack(error);
+    } catch (const c10::OutOfMemoryError& error) {
       exit = Exit::kDevice;
       record_.reason = fmt::format("{}; {}", what_without_stack(error), kNeedsLess);
     } catch (const std::bad_alloc&) {
@@ -85,6 +90,8 @@ class Trainer::Impl final : public RunControl {
       exit = Exit::kInternal;
       record_.reason = what_without_stack(error);
     }
+    nodes_.clear();
+    generators_.reset();
     if (writer_ != nullptr) saves_ = writer_->times();
     writer_.reset();  // a save in progress is finished; what became of it was said, or is the reason already
     progress_.reset();
@@ -98,7 +105,7 @@ class Trainer::Impl final : public RunControl {
 
   bool stop_wanted() const override { return options_.signal() != 0 || time_is_over(); }
 
-  Next after_step(std::shared_ptr<const StepRecord> record, std::span<const Tag> rows, bool stop) override {
+  Next after_step(const StepRecord& record, std::span<const Tag> rows, bool stop) override {
     const RunSettings& run = plans_.train.run;
     std::uint64_t least_run = std::numeric_limits<std::uint64_t>::max(), samples = 0;
     for (const Tag& row : rows) {
@@ -107,19 +114,19 @@ class Trainer::Impl final : public RunControl {
       least_run = std::min(least_run, row.run);
       samples += row.filler ? 0 : 1;
     }
-    const auto step = static_cast<std::int64_t>(record->step);
+    const auto step = static_cast<std::int64_t>(record.step);
     {
       const std::lock_guard lock(mutex_);
-      if (!record_.first_loss) record_.first_loss = record->loss;
-      if (record->loss) record_.last_loss = record->loss;
+      if (!record_.first_loss) record_.first_loss = record.loss;
+      if (record.loss) record_.last_loss = record.loss;
       record_.samples += samples;
       if (least_run > 0 && record_.steps_per_pass == 0)
         record_.steps_per_pass = static_cast<double>(step - 1);  // the longest stream's
-      directory_->step.store(record->step);
+      directory_->step.store(record.step);
     }
     if (step % run.metrics_every == 0) {
       const double seconds = training_seconds();
-      directory_->append("metrics.jsonl", metrics_line(*record));
+      directory_->append("metrics.jsonl", metrics_line(record));
       directory_->append("timings.jsonl", fmt::format("{{\"step\":{},\"seconds\":{:.6f}}}\n", step, seconds));
       if (seconds - flushed_ >= kFlushPeriod) {
         flushed_ = seconds;
@@ -155,7 +162,7 @@ class Trainer::Impl final : public RunControl {
     for (const Tag& row : rows) ledger_.leave(row);
     std::string cut_by;
     for (const Gradient& g : reduced.gradients) {
-      if (cut_by.empty()) cut_by = g.cut_by;
+      if (cut_by.empty()) cut_by = g.batch->cut_by;
     }
     const std::lock_guard lock(mutex_);
     if (reduced.cut && cut_by.empty()) return;  // in another process, which says so
@@ -200,6 +207,7 @@ class Trainer::Impl final : public RunControl {
     services_.add(dropout_);
     services_.add(*directory_);
     services_.add<RunControl>(*this);
+    services_.add(*generators_);
     services_.add(means_);
     accelerator_ = open_accelerator(plans_.train);
     replicas_ = make_replicas(plans_.train, streams_, lanes_.own(), accelerator_.get());
@@ -310,7 +318,7 @@ class Trainer::Impl final : public RunControl {
       record_.settle(world_);
     } catch (const Error& error) {
       close(flow);
-      if (error.exit() == Exit::kStopped && world_.size() == 1 && taps_are_done(flow)) save(flow);
+      if (error.exit() == Exit::kStopped && world_.size() == 1 && taps_are_done(flow) && devices_are_told()) save(flow);
       throw;
     } catch (...) {
       close(flow);
@@ -491,6 +499,13 @@ class Trainer::Impl final : public RunControl {
     return true;
   }
 
+  // Devices are done, and the host knows of every step that they have applied.
+  bool devices_are_told() {
+    if (devices_ == nullptr) return true;
+    devices_->wait();
+    return devices_->told_of_all();
+  }
+
   void stop_before_first_step() const {
     if (options_.signal() != 0)
       throw Error(Exit::kStopped, fmt::format("stopped by {} before the first step", signal_name()));
@@ -555,14 +570,10 @@ class Trainer::Impl final : public RunControl {
     return exit;
   }
 
-  // Null where there are no weights, or they are on a GPU that has failed.
-  nlohmann::ordered_json weights_sha256() const {
-    if (replicas_ == nullptr) return nullptr;
-    try {
-      return replicas_->weights_sha256();
-    } catch (const c10::Error&) {
-      return nullptr;
-    }
+  // Null where there are no weights, or a run that has failed may have left work on them to a GPU.
+  nlohmann::ordered_json weights_sha256(Exit exit) const {
+    const bool at_rest = devices_ == nullptr || exit == Exit::kDone || exit == Exit::kStopped;
+    return replicas_ != nullptr && at_rest ? nlohmann::ordered_json(replicas_->weights_sha256()) : nullptr;
   }
 
   nlohmann::ordered_json make_report(Exit exit) {
@@ -573,7 +584,7 @@ class Trainer::Impl final : public RunControl {
     report["digest"] = plans_.train.digest;
     report["steps"] = steps;
     report.update(record_.told(streams_, ledger_));
-    report["weights_sha256"] = weights_sha256();
+    report["weights_sha256"] = weights_sha256(exit);
     if (world_.size() > 1)
       report["processes"] = {{"count", world_.size()}, {"rank", world_.rank()}, {"all_told", all_told_}};
     if (world_.size() > 1 && steps > 0) report["processes"]["exchange"] = services_.get<Communicator>().through();
@@ -604,6 +615,12 @@ class Trainer::Impl final : public RunControl {
   Clock::time_point training_ = started_;
   StreamTable streams_;
   LaneTable lanes_;
+  GeneratorLog generator_log_{saves() && world_.first() ? options_.directory + "/generators.log" : "",
+                              [this](const std::string& line) { progress_->say(line); }};
+  std::unique_ptr<Generators> generators_ = std::make_unique<Generators>(Generators::Options{
+      .say = [this](const std::string& line) { progress_->say(line); },
+      .log = [this](const std::string& stream, std::string_view line) { generator_log_.write(stream, line); },
+      .stop_wanted = [this] { return options_.signal() != 0; }});
   const Plan train_;  // of this process
   const std::optional<Plan> evaluate_;
   SourceRules rules_;

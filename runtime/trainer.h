@@ -23,7 +23,7 @@ struct RunOptions {
   bool quiet = false;     // no progress
   bool terminal = false;  // standard error is a terminal: one progress line that is rewritten
   bool pin = false;       // each worker on a core of its own
-  std::chrono::milliseconds peer_timeout{60000};  // of GPUs that train together, one may be late so long
+  std::chrono::milliseconds peer_timeout{60000};  // a process, or a GPU, may be late so long
   World* world = nullptr;  // the processes that train together, which outlive the run; null: this one alone
   // Asked now and then; a signal number once one came. The run then finishes its step and ends with kStopped.
   std::function<int()> signal = [] { return 0; };

@@ -74,8 +74,7 @@ struct Batch {
 struct Gradient {
   int lane = 0;
   std::uint64_t round = 0;
-  std::vector<Tag> rows;
-  std::string cut_by;  // not empty: the lane has no batch, since this stream ended
+  std::shared_ptr<const Batch> batch;  // that it is of
 };
 
 struct Prediction {
@@ -112,6 +111,9 @@ struct StepRecord {
   std::vector<std::optional<double>> lanes, streams;
   double n = 0, lr = 0, grad_norm = 0;
 };
+
+// Those that became known at once, oldest first: one, or two where the first was told late (runtime/devices).
+using StepRecords = std::vector<StepRecord>;
 
 // New weights are in every memory domain. The token that lets the next round start.
 struct Weights {

@@ -33,7 +33,8 @@ int eval_command(const Arguments& arguments) {
   const Checkpoint checkpoint = checkpoint_of(options.file(), best);
   if (!quiet) write_error(fmt::format("evaluating the checkpoint of step {}\n", checkpoint.step));
   const nlohmann::ordered_json result = evaluate_checkpoint(
-      plans, checkpoint, {.threads = static_cast<int>(plans.train.run.threads), .signal = stop_signal});
+      plans, checkpoint,
+      {.threads = static_cast<int>(plans.train.run.threads), .signal = stop_signal, .say = say_line});
   Output().write(json ? to_text(result) + "\n"
                       : fmt::format("step {}: {}\n", checkpoint.step, evaluation_text(result)));
   return 0;

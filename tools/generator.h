@@ -503,7 +503,7 @@ static inline int lanewise_next(lanewise* g) {
 
 /* Gives one sample, after LANEWISE_SAMPLE: the values of x and y in C order. `tag` may be NULL. */
 static inline int lanewise_send(lanewise* g, const void* x, const void* y, const lanewise_tag* tag) {
-  unsigned char* const slot = g->memory + (size_t)(g->sequence % g->slots) * g->slot_size;
+  unsigned char* slot;
   const uint64_t payload = g->y_at + g->y_size;
   const double weight = tag ? tag->weight : 1.0;
   const int64_t time = tag && tag->timed ? tag->time : 0;
@@ -514,6 +514,7 @@ static inline int lanewise_send(lanewise* g, const void* x, const void* y, const
   int sent;
   if (g->ended || g->credit == 0) return lanewise_failed(g, "lanewise_send: no sample was wanted; call lanewise_next");
   if (!(weight >= 0 && weight <= 1)) return lanewise_failed(g, "lanewise_send: the weight is not from 0 to 1");
+  slot = g->memory + (size_t)(g->sequence % g->slots) * g->slot_size;
   memset(slot, 0, 64);
   memcpy(slot, "LWFR", 4);
   memcpy(slot + 4, &flags, 4);

@@ -95,10 +95,11 @@ std::vector<Override> Options::overrides() const {
   return list;
 }
 
-Plans Options::plan(const Registry& registry) const {
-  return plan_file(
-      file_, registry,
-      {.overrides = overrides(), .gpus = usable_gpus(), .hosts = hosts(), .cores = usable_cores(), .infer = true});
+Plans Options::plan(const Registry& registry, const std::vector<Override>& more) const {
+  std::vector<Override> all = overrides();
+  all.insert(all.end(), more.begin(), more.end());
+  return plan_file(file_, registry,
+                   {.overrides = all, .gpus = usable_gpus(), .hosts = hosts(), .cores = usable_cores(), .infer = true});
 }
 
 int usable_cores() {

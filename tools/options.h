@@ -30,7 +30,8 @@ class Options {
   bool parse(const Arguments& arguments);
 
   // Reads the pipeline named. Shapes are worked out; nothing is opened but headers of data files.
-  Plans plan(const Registry& registry) const;
+  // `more`: settings behind those of the command line.
+  Plans plan(const Registry& registry, const std::vector<Override>& more = {}) const;
   // --set and --swap, in the order given.
   std::vector<Override> overrides() const;
 

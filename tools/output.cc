@@ -42,6 +42,8 @@ void Output::try_write(const std::string& text) noexcept { write_all(STDOUT_FILE
 
 void write_error(const std::string& text) noexcept { write_all(STDERR_FILENO, visible(text)); }
 
+void say_line(const std::string& line) noexcept { write_error(line + "\n"); }
+
 void write_terminal(const std::string& text) noexcept { write_all(STDERR_FILENO, text); }
 
 bool error_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }

@@ -19,6 +19,8 @@ class Output {
 
 // To standard error, where there is nothing to be done when it fails. Control characters are made visible.
 void write_error(const std::string& text) noexcept;
+// The same with a newline behind it: what notes for the user are told by.
+void say_line(const std::string& line) noexcept;
 // The bytes as they are, for what steers a terminal on standard error. Nothing is to be done when it fails.
 void write_terminal(const std::string& text) noexcept;
 bool error_is_terminal();

@@ -28,7 +28,8 @@ int predict_command(const Arguments& arguments) {
   const Registry registry = builtin_registry();
   const Plans plans = plan_run(options.file(), options.overrides(), /*predict=*/true, registry);
   const Checkpoint checkpoint = checkpoint_of(options.file(), best);
-  const InferenceOptions inference{.threads = static_cast<int>(plans.train.run.threads), .signal = stop_signal};
+  const InferenceOptions inference{
+      .threads = static_cast<int>(plans.train.run.threads), .signal = stop_signal, .say = say_line};
   if (to.empty()) {
     Output output;
     predict_by_checkpoint(plans, checkpoint, inference,

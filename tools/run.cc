@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "nodes/builtin.h"
+#include "nodes/process.h"
 #include "tools/options.h"
 #include "tools/signals.h"
 #include "tools/trained_run.h"
@@ -100,7 +101,13 @@ int run_command(const Arguments& arguments) {
   catch_stop_signals();
   const Registry registry = builtin_registry();  // outlives the plans, whose nodes point into it
   const double timeout_s = peer_timeout(timeout);
-  Plans plans = plan_for_all([&] { return options.plan(registry); }, timeout_s);
+  Plans plans = plan_for_all(
+      [&] {
+        Plans first = options.plan(registry);
+        const std::vector<Override> shapes = ask_for_shapes(first.train, [] { return stop_signal() != 0; });
+        return shapes.empty() ? std::move(first) : options.plan(registry, shapes);
+      },
+      timeout_s);
   const std::unique_ptr<World> world = meet_processes(plans, resume ? "run --resume-if-any" : "run", timeout_s);
   if (world == nullptr || world->first()) {
     try {

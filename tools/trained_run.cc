@@ -70,7 +70,7 @@ Plans plan_run(const std::string& directory, const std::vector<Override>& change
 }
 
 Checkpoint checkpoint_of(const std::string& directory, bool best) {
-  const CheckpointStore store(directory, [](const std::string& line) { write_error(line + "\n"); });
+  const CheckpointStore store(directory, say_line);
   std::optional<Checkpoint> checkpoint = best ? store.best() : store.newest();
   if (!checkpoint) {
     throw Error(Exit::kCheckpoint,

@@ -113,7 +113,8 @@ Plans plan_for_all(const std::function<Plans()>& make, double timeout_s) {
 }
 
 void add_peer_timeout(Options& options, std::string& text) {
-  options.text("--peer-timeout", text, "with several processes, how long one may be late or silent (60)", "SECONDS");
+  options.text("--peer-timeout", text, "with several processes or GPUs, how long one may be late or silent (60)",
+               "SECONDS");
 }
 
 double peer_timeout(const std::string& text) {
@@ -134,7 +135,7 @@ int train_and_tell(Plans plans, RunOptions options, bool json) {
   options.signal = stop_signal;
   options.status_wanted = status_wanted;
   options.say = [by = options.world != nullptr && !options.world->first() ? speaker(options.world) : ""](
-                    const std::string& line) { write_error(by + line + "\n"); };
+                    const std::string& line) { say_line(by + line); };
   options.draw = write_terminal;
   const std::string directory = options.directory;
   const World* const world = options.world;

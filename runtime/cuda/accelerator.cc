@@ -1,17 +1,24 @@
 // GPUs by LibTorch's CUDA part: streams, events, pinned memory, graphs. Not verified on a GPU.
 #include <ATen/ATen.h>
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/core/AutogradState.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <fmt/format.h>
 
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <thread>
 #include <vector>
 
 #include "graph/error.h"
@@ -21,6 +28,8 @@
 
 namespace lanewise {
 namespace {
+
+constexpr std::chrono::seconds kFarewell{5};
 
 [[noreturn]] void fail(int gpu, const std::string& why) {
   throw Error(Exit::kDevice, fmt::format("cuda:{}: {}", gpu, why));
@@ -55,35 +64,67 @@ class BackwardHere {
   const bool before_;
 };
 
+// Captures of one process take turns: those of one device share its random generator and its allocator.
+std::mutex& capturing() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 class CudaRecording final : public Recording {
  public:
   explicit CudaRecording(const std::function<void()>& work) {
-    graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+    // This thread's handle may be new, and it, with its workspace for this stream, cannot be made within a capture.
+    at::cuda::getCurrentCUDABlasHandle();
+    const std::lock_guard turn(capturing());
+    const at::cuda::MempoolId_t pool = at::cuda::graph_pool_handle();
     try {
+      graph_->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
       work();
+      graph_->capture_end();
     } catch (...) {
       const std::exception_ptr first = std::current_exception();
-      try {
-        graph_.capture_end();
-      } catch (const c10::Error&) {  // it was broken off; the first error says why
-      }
-      cudaGetLastError();
+      give_up(pool);
       std::rethrow_exception(first);
     }
-    graph_.capture_end();
   }
-  void replay() override { graph_.replay(); }
+  ~CudaRecording() override {
+    const std::lock_guard turn(capturing());
+    graph_.reset();
+  }
+  CudaRecording(const CudaRecording&) = delete;
+  CudaRecording& operator=(const CudaRecording&) = delete;
+  void replay() override { graph_->replay(); }
 
  private:
-  at::cuda::CUDAGraph graph_;
+  // After a failure, wherever it was: ends the capture, and what the allocators keep for it. What of this has been
+  // done, or cannot be, throws; the first error says why.
+  void give_up(at::cuda::MempoolId_t pool) {
+    const auto attempt = [](const auto& act) {
+      try {
+        act();
+      } catch (const c10::Error&) {
+      }
+    };
+    attempt([&] { graph_->capture_end(); });
+    attempt([&] { c10::cuda::CUDACachingAllocator::endAllocateToPool(c10::cuda::current_device(), pool); });
+    attempt([&] { at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(pool); });
+    cudaGetLastError();
+    graph_.release();  // never destroyed: it may be registered as one that is being captured
+  }
+
+  std::unique_ptr<at::cuda::CUDAGraph> graph_ = std::make_unique<at::cuda::CUDAGraph>();
 };
 
 class CudaQueue final : public DeviceQueue {
  public:
   explicit CudaQueue(int gpu) : gpu_(gpu), stream_(make_stream(gpu)) {}
+  // Waits for its work, since what that uses goes next; not for ever, since a GPU that hangs never ends it.
   ~CudaQueue() override {
     const c10::cuda::CUDAGuard device(static_cast<c10::DeviceIndex>(gpu_));
-    cudaStreamDestroy(stream_.stream());  // frees it once its work is done
+    const auto until = std::chrono::steady_clock::now() + kFarewell;
+    while (cudaStreamQuery(stream_.stream()) == cudaErrorNotReady && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    cudaStreamDestroy(stream_.stream());
   }
 
   void run(std::function<void()> work) override {
@@ -154,31 +195,38 @@ class CudaQueue final : public DeviceQueue {
 
 class CudaStreams final : public DeviceStreams {
  public:
-  explicit CudaStreams(const std::vector<DeviceQueue*>& queues) : marks_(queues.size()) {
+  explicit CudaStreams(const std::vector<DeviceQueue*>& queues) : rounds_(queues) {
     for (DeviceQueue* const queue : queues) queues_.push_back(static_cast<CudaQueue*>(queue));
   }
   void use(int device) override { c10::cuda::set_device(static_cast<c10::DeviceIndex>(queues_[device]->gpu())); }
   void* stream(int device) override { return queues_[device]->stream(); }
-  bool done(int device) override { return queues_[device]->reached(marks_[device]); }
-  void launched() override {
-    for (std::size_t i = 0; i < queues_.size(); ++i) marks_[i] = queues_[i]->mark();
-  }
+  void launched() override { rounds_.launched(); }
+  bool done(int device) override { return rounds_.done(device); }
+  void finished() override { rounds_.finished(); }
 
  private:
   std::vector<CudaQueue*> queues_;
-  std::vector<std::uint64_t> marks_;
+  RoundMarks rounds_;
 };
 
 class CudaAccelerator final : public Accelerator {
  public:
   CudaAccelerator() {
+    // One workspace a thread and stream, in which the order of sums is fixed. What the user has set stays.
+    ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:1", /*overwrite=*/0);
     translated(0, [] { at::globalContext().lazyInitDevice(at::kCUDA); });
   }
   int count() const override { return c10::cuda::device_count(); }
   at::Device device(int gpu) const override { return {at::kCUDA, static_cast<c10::DeviceIndex>(gpu)}; }
   std::unique_ptr<DeviceQueue> make_queue(int gpu) override { return std::make_unique<CudaQueue>(gpu); }
+  // Not of LibTorch's pool, which asks the streams that have used a piece, when it is given back, and these are gone
+  // then.
   at::Tensor host_memory(std::int64_t bytes) override {
-    return translated(0, [&] { return at::zeros({bytes}, at::TensorOptions(at::kByte).pinned_memory(true)); });
+    void* memory = nullptr;
+    check(cudaHostAlloc(&memory, static_cast<std::size_t>(bytes), cudaHostAllocPortable), 0);
+    std::memset(memory, 0, static_cast<std::size_t>(bytes));
+    return at::from_blob(
+        memory, {bytes}, [](void* m) { cudaFreeHost(m); }, at::TensorOptions(at::kByte));
   }
   std::unique_ptr<DeviceStreams> streams(std::vector<DeviceQueue*> queues, int) override {
     return std::make_unique<CudaStreams>(queues);

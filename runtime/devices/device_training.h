@@ -51,6 +51,8 @@ class DeviceTraining {
 
   // Fills in what the oldest round that was not asked for came to (DeviceReduction::outcome).
   void tell(Reduced& reduced);
+  // No round is left that tell() was not asked for.
+  bool told_of_all() const { return packed_ == reduced_; }
 
   // Returns when all that was issued is done.
   void wait();

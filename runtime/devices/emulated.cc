@@ -111,6 +111,7 @@ class EmulatedStreams final : public DeviceStreams {
   EmulatedStreams(const std::string& library, std::vector<DeviceQueue*> queues, int first_rank)
       : library_(::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL)),
         queues_(std::move(queues)),
+        rounds_(queues_),
         first_rank_(first_rank) {
     if (library_ == nullptr) throw Error(Exit::kDevice, fmt::format("{} does not open: {}", library, ::dlerror()));
     use_ = reinterpret_cast<void (*)(int)>(::dlsym(library_, "fake_nccl_set_device"));
@@ -128,18 +129,21 @@ class EmulatedStreams final : public DeviceStreams {
     wait_for_all(*queues_[device]);
     return &places_[device];
   }
-  bool done(int device) override { return done_(&places_[device]); }
   void launched() override {
     for (std::size_t i = 0; i < queues_.size(); ++i) {
       queues_[i]->run([this, i] {
         while (!done_(&places_[i])) std::this_thread::sleep_for(kPoll);
       });
     }
+    rounds_.launched();
   }
+  bool done(int device) override { return rounds_.done(device); }
+  void finished() override { rounds_.finished(); }
 
  private:
   void* const library_;
   const std::vector<DeviceQueue*> queues_;
+  RoundMarks rounds_;
   const int first_rank_;
   std::vector<char> places_;  // their addresses are the streams
   void (*use_)(int) = nullptr;

@@ -7,6 +7,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -48,10 +49,27 @@ class DeviceQueue {
   virtual void add_buckets(const BucketPass& pass) = 0;
 };
 
-// Returns once the mark is reached, asking now and then; throws what the queue's work threw. Not within a step.
+// Returns once the mark is reached; throws what the queue's work threw. Asks all the time at first, since what is late
+// by less than a sleep would cost a round; then now and then.
 void wait_until(DeviceQueue& queue, std::uint64_t mark);
 // The same for all that was issued so far.
 inline void wait_for_all(DeviceQueue& queue) { wait_until(queue, queue.mark()); }
+
+// The rounds that NCCL was given in some queues, as each queue's marks behind them, and which of them are done there.
+class RoundMarks {
+ public:
+  explicit RoundMarks(const std::vector<DeviceQueue*>& queues) : queues_(queues) {}
+  void launched() {
+    std::vector<std::uint64_t>& marks = rounds_.emplace_back();
+    for (DeviceQueue* const queue : queues_) marks.push_back(queue->mark());
+  }
+  bool done(int queue) { return queues_[queue]->reached(rounds_.front()[queue]); }
+  void finished() { rounds_.pop_front(); }
+
+ private:
+  const std::vector<DeviceQueue*> queues_;
+  std::deque<std::vector<std::uint64_t>> rounds_;  // not finished, oldest first
+};
 
 // The GPUs of this process, or what stands for them.
 class Accelerator {

@@ -79,6 +79,7 @@ void NcclClique::finish(std::uint64_t round) {
   const std::string doing = fmt::format("in round {}", round);
   if (communicators_.empty()) fail(doing, "the ranks have parted");
   wait(Until::kDone, doing, {"reduced", round});
+  streams_.finished();
 }
 
 void NcclClique::in_group(const std::string& doing, Event called, Event ready,

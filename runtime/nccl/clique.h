@@ -40,7 +40,7 @@ class NcclClique {
   // the order of the device's stream. Returns when it is launched everywhere here. Throws Error(kPeer), with everything
   // aborted; the clique is then of no more use.
   void launch(const std::vector<void*>& buffers, std::size_t count, ncclDataType_t type, std::uint64_t round);
-  // Returns when what was launched last is done; otherwise as launch().
+  // Returns when the oldest round that was not finished, this one, is done; otherwise as launch().
   void finish(std::uint64_t round);
 
  private:

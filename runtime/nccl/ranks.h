@@ -28,7 +28,7 @@ class NcclRanks {
   // buffers[i], of `count` float32 or float64 elements on the device of rank i here, becomes the sum over all ranks, in
   // place and in the queue's order. Returns when it is launched. Throws Error(kPeer), with everything aborted.
   void launch(const std::vector<void*>& buffers, std::size_t count, bool is_double, std::uint64_t round);
-  // Returns when what was launched last is done; otherwise as launch().
+  // Returns when the oldest round that was not finished, this one, is done; otherwise as launch().
   void finish(std::uint64_t round);
 
  private:

@@ -35,11 +35,13 @@ class BodyNode final : public Node {
     if (wake) wake();
   }
   std::uint64_t held() const override { return holds ? holds() : 0; }
+  void connect(Feed* feed) override { feeds(feed); }
 
   Body body;
   std::function<Packet(std::size_t)> start;
   std::function<void()> wake;
   std::function<std::uint64_t()> holds;
+  std::function<void(Feed*)> feeds;
 };
 
 // The common start of a body: forwards the end of any input. True: it did.

@@ -44,6 +44,12 @@ class ThreadPoolFlow final : public FlowCore {
     changed_.notify_one();
   }
 
+  void keep_running(bool keep) override {
+    const std::lock_guard lock(mutex_);
+    working_ += keep ? 1 : -1;
+    if (working_ + waiting_ == 0) rest_.notify_all();
+  }
+
   void serve(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     while (changed_.wait(lock, stop, [this] { return waiting_ > 0; })) {
@@ -57,7 +63,7 @@ class ThreadPoolFlow final : public FlowCore {
 
   std::mutex mutex_;
   std::condition_variable_any changed_, rest_;
-  int waiting_ = 0, working_ = 0;  // turns of work asked for, and in progress
+  int waiting_ = 0, working_ = 0;  // turns of work asked for, and in progress, or what keeps it running
   std::vector<std::jthread> threads_;
 };
 

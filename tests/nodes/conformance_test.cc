@@ -22,6 +22,8 @@ nlohmann::json required_params(const NodeType& type) {
   if (type.name == "csv") {
     return {{"path", "configs/data/flights16/OO.csv"}, {"features", {"flights", "temp"}}, {"target", {"dep_delay"}}};
   }
+  if (type.name == "process")
+    return {{"command", {".venv/bin/python", "tests/evil_generator.py"}}, {"x", {2}}, {"y", {1}}, {"samples", 30}};
   if (type.name == "compute") return {{"model", "net"}};
   return kNone;
 }

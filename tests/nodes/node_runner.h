@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "graph/plan.h"
+#include "runtime/generators/generators.h"
 #include "runtime/random.h"
 #include "runtime/services.h"
 #include "runtime/tensors.h"
@@ -73,6 +74,7 @@ struct Bench {
     services.add(seed);
     services.add(*streams);
     services.add(normalization);
+    services.add(generators);
   }
 
   Bench(const Bench&) = delete;  // the services are its members
@@ -87,6 +89,7 @@ struct Bench {
   std::vector<Problem> problems;
   std::optional<StreamTable> streams;
   Normalization normalization;
+  Generators generators{{}};
   Services services;
 };
 

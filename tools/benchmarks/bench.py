@@ -140,7 +140,66 @@ def train():
     return rows
 
 
-GROUPS = {"graph": graph, "memory": memory, "checkpoint": checkpoint, "train": train}
+def process():
+    """Sixteen Python processes as sources of a training (a linear model), against a queue of torch.multiprocessing each; and
+    how much of a core lanewise takes while it waits for them."""
+    python, program = f"{os.getcwd()}/.venv/bin/python", f"{os.getcwd()}/tools/benchmarks/generators.py"
+    node = lambda id, type, repeat=None, **more: {"id": id, "type": type, **({"repeat": repeat} if repeat else {}), **more}
+
+    def start(folder, steps, features, pause=0):
+        pipeline = {
+            "name": "process", "models": {"net": {"type": "linear"}},
+            "nodes": [
+                node("gen", "process", 16, params={"command": [python, program, "serve", str(features), str(pause)],
+                                                   "x": [features], "y": [1]}),
+                node("pair", "pair", 8, **{"in": [{"from": "gen", "take": 2}]}),
+                node("lane", "compute", 8, device="cpu:*", params={"model": "net"},
+                     **{"in": [{"from": "pair", "take": 1}, {"from": "opt", "initial": 1}]}),
+                node("reduce", "allreduce", **{"in": [{"from": "lane"}]}),
+                node("opt", "optimizer", params={"name": "sgd", "lr": 1e-9}, **{"in": [{"from": "reduce"}]})],
+            "run": {"steps": steps}}
+        with open(f"{folder}/process.json", "w") as f:
+            json.dump(pipeline, f)
+        return subprocess.Popen([f"{BUILD}/lanewise", "run", f"{folder}/process.json", "--quiet", "--out", f"{folder}/run"],
+                                stdout=subprocess.DEVNULL)
+
+    def rate(steps, warm, features):
+        """Samples a second behind the first `warm` steps."""
+        with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+            if start(folder, steps, features).wait() != 0:
+                sys.exit("bench: the training of generators failed")
+            with open(f"{folder}/run/timings.jsonl") as f:
+                ends = [json.loads(line)["seconds"] for line in f]
+        return 16 * (steps - warm) / (ends[-1] - ends[warm - 1])
+
+    def waiting():
+        """Cores that lanewise uses while sixteen generators are silent."""
+        def used(pid):
+            with open(f"/proc/{pid}/stat") as f:
+                return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+        with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+            child = start(folder, 100, 8, pause=1000)
+            time.sleep(5)
+            before = used(child.pid)
+            time.sleep(3)
+            cores = (used(child.pid) - before) / 3
+            child.kill()
+            child.wait()
+        return cores
+
+    def queues():
+        return float(subprocess.run([python, program, "queue", "16", "100"], check=True, stdout=subprocess.PIPE).stdout)
+
+    turns = [(rate(6000, 1000, 8), queues()) for _ in range(3)]
+    large = [rate(200, 40, 2**18 - 1) * 2**20 / 1e9 for _ in range(3)]
+    return [row("process.rate", "/s", [ours for ours, _ in turns], 20000, ">="),
+            row("process.queue_rate", "/s", [theirs for _, theirs in turns]),
+            row("process.rate_over_queue", "", [ours / theirs for ours, theirs in turns]),
+            row("process.mib_samples", "GB/s", large, 1, ">="),
+            row("process.waiting_cores", "", [waiting() for _ in range(3)], 0.02, "<=")]
+
+
+GROUPS = {"graph": graph, "memory": memory, "checkpoint": checkpoint, "train": train, "process": process}
 
 
 def machine():
