@@ -52,20 +52,24 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return all;
 }
 
+// What could not be done, and the system's reason; from the child, through a pipe that the program's start closes.
+struct Failure {
+  char what[32] = {};
+  int error = 0;
+};
+
 // What the child does between its birth and the program, in memory that is still the parent's: system calls alone.
 struct Birth {
   const char* folder;
   char* const* arguments;
   char* const* variables;
-  int input, output, errors, inherited;
+  int input, output, errors, inherited, told;
   pid_t parent;
-  // Volatile: the parent reads what the child has written.
-  const char* volatile failed = nullptr;  // what could not be done
-  volatile int error = 0;
 
   [[noreturn]] void fail(const char* what) {
-    failed = what;
-    error = errno;
+    Failure failure{.error = errno};
+    for (std::size_t i = 0; what[i] != '\0' && i + 1 < sizeof failure.what; ++i) failure.what[i] = what[i];
+    [[maybe_unused]] const auto written = ::write(told, &failure, sizeof failure);
     ::_exit(127);
   }
   [[noreturn]] void run() {
@@ -95,7 +99,7 @@ std::string ChildEnd::text() const {
 }
 
 ChildProcess::ChildProcess(const ChildCommand& command, int inherited) {
-  Pipe output = Pipe::make(), errors = Pipe::make();
+  Pipe output = Pipe::make(), errors = Pipe::make(), told = Pipe::make();
   const Descriptor input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   std::vector<std::string> arguments = command.arguments, variables = environment_with(command.variables);
   const std::vector<char*> argument_pointers = pointers(arguments), variable_pointers = pointers(variables);
@@ -106,6 +110,7 @@ ChildProcess::ChildProcess(const ChildCommand& command, int inherited) {
               .output = output.write.get(),
               .errors = errors.write.get(),
               .inherited = inherited,
+              .told = told.write.get(),
               .parent = ::getpid()};
   // With all signals blocked: no handler of the parent's may run in the child.
   sigset_t all, before;
@@ -116,10 +121,13 @@ ChildProcess::ChildProcess(const ChildCommand& command, int inherited) {
   const int error = errno;
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (id_ < 0) throw Error(Exit::kGenerator, "no process can be made: " + std::system_category().message(error));
-  if (birth.failed != nullptr) {
+  told.write.reset();
+  ::fcntl(told.read.get(), F_SETFL, 0);  // waits, where fork() stands in for vfork(), as under ThreadSanitizer
+  Failure failure;
+  if (::read(told.read.get(), &failure, sizeof failure) == sizeof failure) {
     ::waitpid(id_, nullptr, 0);
-    throw Error(Exit::kGenerator, fmt::format("cannot {} (\"{}\" in {}): {}", birth.failed, command.arguments.front(),
-                                              command.folder, std::system_category().message(birth.error)));
+    throw Error(Exit::kGenerator, fmt::format("cannot {} (\"{}\" in {}): {}", failure.what, command.arguments.front(),
+                                              command.folder, std::system_category().message(failure.error)));
   }
   ended_ = Descriptor(::pidfd_open(id_, 0));
   output_ = std::move(output.read);

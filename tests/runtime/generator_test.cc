@@ -13,9 +13,9 @@
 #include <sstream>
 #include <thread>
 
+#include <doctest/doctest.h>
 #include "runtime/generators/generator_log.h"
 #include "runtime/generators/generators.h"
-#include "tests/check.h"
 #include "tests/files.h"
 
 namespace lanewise {
