@@ -224,8 +224,8 @@ void FlowCore::keep(bool keep) {
 }
 
 void FlowCore::feed(Stage& stage) noexcept {
-  if (!stage.feed()) return;
   const std::lock_guard lock(mutex_);
+  if (!stage.feed()) return;
   if (!kept_) return parked_.push_back(&stage);
   enqueue(stage);
   wake_from_outside(stage);

@@ -279,8 +279,8 @@ std::vector<Override> ask_for_shapes(const Plan& plan, const std::function<bool(
     const auto set = [&](const std::string& key, const std::string& value) {
       sets.push_back({Override::Kind::kSet, fmt::format("{}.{}={}", node.base, key, value), ""});
     };
-    set("x", nlohmann::json(hello.x.shape).dump());
-    set("y", nlohmann::json(hello.y.shape).dump());
+    if (params.x.empty()) set("x", nlohmann::json(hello.x.shape).dump());
+    if (params.y.empty()) set("y", nlohmann::json(hello.y.shape).dump());
   }
   return sets;
 }

@@ -100,7 +100,7 @@ std::optional<MessageIn> GeneratorChild::receive() {
     size = ::recvmsg(control_.get(), &header, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
   } while (size < 0 && errno == EINTR);
   if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::nullopt;
-  if (size > 0) close_descriptors(header);
+  if (size >= 0) close_descriptors(header);
   if (size <= 0) {  // its end, or ECONNRESET
     closed();
     return std::nullopt;

@@ -96,7 +96,10 @@ Generator::Next Generator::next(GeneratorFrame& frame, const std::function<Frame
   if (!wrong.empty()) {
     ready_ = 0;
     post([this, epoch, wrong] {
-      if (epoch == epoch_) fail(kBroke + wrong);
+      if (epoch != epoch_) return;
+      ready_ = 0;
+      if (again_) return tell();  // it has failed already
+      fail(kBroke + wrong);
     });
     return Next::kLater;
   }
@@ -104,7 +107,13 @@ Generator::Next Generator::next(GeneratorFrame& frame, const std::function<Frame
   --ready_;
   ++owed_;
   after_last_ = frame.last;
-  give_credit();
+  try {
+    give_credit();
+  } catch (const ProtocolError& error) {
+    post([this, epoch, what = kBroke + error.what()] {
+      if (epoch == epoch_ && !again_) fail(what);
+    });
+  }
   if (drop_ == 0) return Next::kFrame;
   --drop_;
   return Next::kLater;
@@ -221,11 +230,15 @@ void Generator::take(const MessageIn& message) {
     case Message::kResetDone:
       answers(Message::kReset);
       check_echo(now_.run);
+      states_.clear();
       begin_frames(0, now_.sequence);
       return answered();
     case Message::kRestoreDone:
       answers(Message::kRestore);
       check_echo(now_.state->sequence);
+      std::erase_if(
+          states_, [this](const GeneratorState& s) { return s.run != now_.run || s.sequence >= now_.state->sequence; });
+      states_.push_back(*now_.state);
       begin_frames(now_.state->sequence, now_.sequence - now_.state->sequence);
       return answered();
     case Message::kError:
@@ -242,7 +255,10 @@ void Generator::greet(std::string_view body) {
   settings_.check(hello);
   if (memory_ != nullptr && hello.form() != hello_.form())
     throw ProtocolError("shape", fmt::format("its samples were {}, and are {} now", hello_.form(), hello.form()));
-  hello_ = std::move(hello);
+  // The consumer may be reading what a frame looks like, which stays.
+  if (memory_ == nullptr) hello_ = std::move(hello);
+  hello_.state = hello.state;
+  hello_.reset = hello.reset;
   slots_ = std::min(settings_.slots, std::max(kLeastSlots, kMostRing / hello_.slot_size()));
   now_ = std::move(*wanted_);
   wanted_.reset();
@@ -262,8 +278,9 @@ void Generator::greet(std::string_view body) {
   child_->send(message.text(welcome.body()), memory_->descriptor());
   greeted_ = true;
   cancel(deadline_);
+  begin_frames(0, now_.sequence);  // also for frames that it makes before it sees that it is to go on from a state
   if (now_.state && hello_.state) return ask_again();
-  begin_frames(0, now_.sequence);
+  states_.clear();
 }
 
 void Generator::take_samples(std::uint32_t count) {
@@ -301,7 +318,6 @@ void Generator::take_state(const MessageIn& message) {
   }
   if (wanted_) return;
   states_.push_back({now_.run, sequence, std::move(bytes)});
-  if (states_.size() > kMostStates) states_.pop_front();
 }
 
 void Generator::answered() {
@@ -329,6 +345,7 @@ void Generator::ask_again() {
 
 void Generator::ask_state() {
   if (save_every_ == 0 || !hello_.state || asked_ || announced_ - saved_at_ < save_every_) return;
+  if (states_.size() >= kMostStates) return;  // all ahead of the consumer, who needs the oldest
   asked_ = Message::kSave;
   saved_at_ = announced_;
   MessageOut message(Message::kSave);
@@ -336,13 +353,24 @@ void Generator::ask_state() {
 }
 
 void Generator::gone(std::optional<ChildEnd> end) {
-  if (!end) return fail("has closed its control socket");
-  if (at_end_ && end->fine() && !asked_) {  // it can do so: its frames are here
-    cancel(deadline_);
-    child_.reset();
-    return serve();
-  }
-  fail(end->text());
+  const bool fine = !end || end->fine();
+  const bool fails = !fine && (settings_.on_failure == OnFailure::kFail || is_void());
+  if (!at_end_ || fails) return fail(end ? end->text() : "has closed its control socket");
+  // It can do so: its frames are here.
+  if (!fine)
+    all_.options().say(
+        fmt::format("note: {}: {} {}, after its stream's end", settings_.stream, program(), end->text()));
+  want_again();
+  asked_.reset();
+  cancel(deadline_);
+  if (end) child_.reset();
+  part();
+  serve();
+}
+
+// What a program was asked for and has not begun, another one has to do.
+void Generator::want_again() {
+  if (!wanted_ && is_void()) wanted_ = now_;
 }
 
 void Generator::fail(const std::string& what, const std::string& why) {
@@ -351,6 +379,7 @@ void Generator::fail(const std::string& what, const std::string& why) {
   if (child_ != nullptr) {
     if (const std::string lines = child_->last_lines(); !lines.empty()) text += "; it said last:\n" + lines;
   }
+  want_again();
   child_.reset();
   cancel(deadline_);
   asked_.reset();
@@ -387,9 +416,11 @@ void Generator::restart(const std::string& text) {
       how = "from its last state";
       wanted_ = {now_.run, next_ + drop_, *state};
       ready_ = 0;
+      then_ = Then::kMore;
     } else if (next_ + ready_ == 0 || drop_ > 0) {
       wanted_ = {now_.run, next_ + drop_, now_.state};
       ready_ = 0;
+      then_ = Then::kMore;
     } else {
       how = "with the next run";
       then_ = Then::kNewRun;
@@ -397,6 +428,7 @@ void Generator::restart(const std::string& text) {
   }
   all_.options().say(fmt::format("note: {}: {}\n  it is started again {} ({} of {})", settings_.stream, text, how,
                                  restarts_.size(), settings_.max_restarts));
+  cancel(again_);
   again_ = all_.loop().at(now + std::min<Clock::duration>(pause, kLongestPause), [this] {
     guarded([this] {
       again_.reset();

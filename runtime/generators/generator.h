@@ -95,6 +95,7 @@ class Generator {
   void ask_again();
   void ask_state();
   void gone(std::optional<ChildEnd> end);
+  void want_again();
   // `why`: what the program says, behind the sentence.
   void fail(const std::string& what, const std::string& why = "");
   void restart(const std::string& text);

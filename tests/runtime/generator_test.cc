@@ -229,6 +229,36 @@ TEST_CASE("generator: samples begin again with a reset, go on from a state, or a
   CHECK(take(third, 5).values == numbers(33, 38));
 }
 
+TEST_CASE("generator: what it makes before it sees that it is to go on from a state is dropped") {
+  Generators generators({});
+  GeneratorSettings settings = evil({});
+  settings.most_state = 64 << 20;
+  const GeneratorState state{.run = 0, .sequence = 20, .bytes = std::string(48 << 20, 'x')};  // takes time to be copied
+  for (int i = 0; i < 3; ++i) {
+    Generator generator(generators, settings);
+    generator.begin(0, 23, state);
+    const Taken taken = take(generator, 5);
+    CHECK(taken.how == "enough");
+    CHECK(taken.values == numbers(23, 28));
+    CHECK(generator.state(0, 23)->sequence == 20);
+  }
+}
+
+TEST_CASE("generator: one may leave after its end, also while it is asked for something") {
+  Generators generators({});
+  for (int i = 0; i < 5; ++i) {
+    Generator generator(generators, evil({"end_exit", "--after", "5"}));
+    generator.save_every(1);
+    for (const std::uint64_t run : {0, 1}) {
+      generator.begin(run);
+      const Taken taken = take(generator, 100, 100 + run);
+      CHECK(taken.how == "end");
+      CHECK(taken.right);
+      CHECK(taken.values == numbers(0, 5));
+    }
+  }
+}
+
 TEST_CASE("generator: one that fails is started again: from its state, or with the next run, and not for ever") {
   std::mutex mutex;
   std::string said;
