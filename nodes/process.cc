@@ -1,7 +1,6 @@
 // process: a program of one's own that gives samples, in any language (docs/generator-protocol.md).
 //
-//   { "id": "gen", "repeat": 16, "type": "process", "params": { "command": ["python3", "sim.py"], "x": [8], "y": [1] }
-//   }
+//   { "id": "gen", "repeat": 16, "type": "process", "params": { "command": ["python3", "sim.py"] } }
 //
 // Each stream has a process of its own, started without a shell in the folder of the pipeline file, with a seed that is
 // a function of the run's seed, the node's id, the run and whether it is an evaluation. A sample with a NaN in y has

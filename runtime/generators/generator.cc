@@ -17,8 +17,8 @@ using Clock = EventLoop::Clock;
 using Lock = std::lock_guard<std::mutex>;
 
 constexpr std::size_t kMostStates = 32;
-constexpr std::size_t kLeastSlots = 4,
-                      kMostRing = 8 << 20;  // kMostRing: bytes, where more slots than the least need it
+constexpr std::size_t kLeastSlots = 4;
+constexpr std::size_t kMostRing = 8 << 20;                    // bytes, where more slots than the least need it
 constexpr auto kFirstPause = std::chrono::milliseconds(100);  // before a program is started again; then twice that, …
 constexpr auto kLongestPause = std::chrono::milliseconds(5000);
 
@@ -58,10 +58,7 @@ Generator::~Generator() {
 
 void Generator::begin(std::uint64_t run, std::uint64_t sequence, std::optional<GeneratorState> state) {
   const Lock lock(mutex_);
-  wanted_ = {run, sequence, std::move(state)};
-  ready_ = 0;
-  then_ = Then::kMore;
-  ++epoch_;
+  want({run, sequence, std::move(state)});
   post([this] { serve(); });
 }
 
@@ -72,8 +69,7 @@ Generator::Next Generator::next(GeneratorFrame& frame, const std::function<Frame
   if (ready_ == 0) {
     if (then_ == Then::kEnd) return Next::kEnd;
     if (then_ == Then::kMore) return Next::kLater;
-    then_ = Then::kMore;
-    wanted_ = {.run = now_.run + 1};
+    want({.run = now_.run + 1});
     post([this] { serve(); });
     return Next::kNewRun;
   }
@@ -262,13 +258,13 @@ void Generator::greet(std::string_view body) {
   slots_ = std::min(settings_.slots, std::max(kLeastSlots, kMostRing / hello_.slot_size()));
   now_ = std::move(*wanted_);
   wanted_.reset();
-  GeneratorWelcome welcome{.seed = settings_.seed(now_.run),
-                           .run = now_.run,
-                           .stream = settings_.stream,
-                           .evaluating = settings_.evaluating,
-                           .slots = slots_,
-                           .slot_size = hello_.slot_size(),
-                           .state_size = hello_.state ? settings_.most_state : 0};
+  const GeneratorWelcome welcome{.seed = settings_.seed(now_.run),
+                                 .run = now_.run,
+                                 .stream = settings_.stream,
+                                 .evaluating = settings_.evaluating,
+                                 .slots = slots_,
+                                 .slot_size = hello_.slot_size(),
+                                 .state_size = hello_.state ? settings_.most_state : 0};
   try {
     memory_ = std::make_shared<SharedMemory>(welcome.memory_size());
   } catch (const Error& error) {
@@ -308,7 +304,7 @@ void Generator::take_end(std::uint64_t sequence) {
 
 void Generator::take_state(const MessageIn& message) {
   const std::uint64_t sequence = message.u64(0), size = message.u64(8);
-  const std::span<std::byte> area = memory_->bytes().subspan(slots_ * hello_.slot_size());
+  const std::span<std::byte> area = state_area();
   if (size > area.size()) throw ProtocolError("state", fmt::format("{} bytes in an area of {}", size, area.size()));
   std::string bytes(reinterpret_cast<const char*>(area.data()), size);
   if (crc32_of(std::as_bytes(std::span(bytes))) != message.u32(16)) throw ProtocolError("crc", "of a state");
@@ -326,13 +322,15 @@ void Generator::answered() {
   give_credit();
 }
 
+std::span<std::byte> Generator::state_area() const { return memory_->bytes().subspan(slots_ * hello_.slot_size()); }
+
 void Generator::ask_again() {
   asked_ = now_.state ? Message::kRestore : Message::kReset;
   MessageOut message(*asked_);
   message.u64(settings_.seed(now_.run)).u64(now_.run).u32(settings_.evaluating ? 1 : 0).u32(0);
   if (now_.state) {
     const std::string& state = now_.state->bytes;
-    const std::span<std::byte> area = memory_->bytes().subspan(slots_ * hello_.slot_size());
+    const std::span<std::byte> area = state_area();
     if (state.size() > area.size()) {
       return fail(fmt::format("cannot go on: its saved state has {} bytes, and there is room for {}", state.size(),
                               area.size()));
@@ -361,11 +359,16 @@ void Generator::gone(std::optional<ChildEnd> end) {
     all_.options().say(
         fmt::format("note: {}: {} {}, after its stream's end", settings_.stream, program(), end->text()));
   want_again();
-  asked_.reset();
-  cancel(deadline_);
   if (end) child_.reset();
   part();
   serve();
+}
+
+void Generator::want(Start start) {
+  wanted_ = std::move(start);
+  ready_ = 0;
+  then_ = Then::kMore;
+  ++epoch_;
 }
 
 // What a program was asked for and has not begun, another one has to do.
@@ -405,7 +408,7 @@ void Generator::restart(const std::string& text) {
                                  text, restarts_.size(), settings_.within_s));
     return;
   }
-  auto pause = kFirstPause * (1 << std::min<std::size_t>(restarts_.size(), 10));
+  const auto pause = kFirstPause * (1 << std::min<std::size_t>(restarts_.size(), 10));
   restarts_.push_back(now);
   std::string how = "where it began";
   if (!wanted_) {
@@ -414,13 +417,9 @@ void Generator::restart(const std::string& text) {
     });
     if (state != states_.rend()) {
       how = "from its last state";
-      wanted_ = {now_.run, next_ + drop_, *state};
-      ready_ = 0;
-      then_ = Then::kMore;
+      want({now_.run, next_ + drop_, *state});
     } else if (next_ + ready_ == 0 || drop_ > 0) {
-      wanted_ = {now_.run, next_ + drop_, now_.state};
-      ready_ = 0;
-      then_ = Then::kMore;
+      want({now_.run, next_ + drop_, now_.state});
     } else {
       how = "with the next run";
       then_ = Then::kNewRun;

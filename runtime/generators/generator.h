@@ -66,7 +66,7 @@ class Generator {
   Next next(GeneratorFrame& frame, const std::function<FrameMemory(const GeneratorHello&)>& place);
   // Returns soon after next() has something to say, or after a while.
   void wait(std::chrono::milliseconds most);
-  // The newest state of a run that is not behind sample `sequence`; older ones are forgotten.
+  // The newest state of a run from which sample `sequence` can still be made; older ones are forgotten.
   std::optional<GeneratorState> state(std::uint64_t run, std::uint64_t sequence);
   // From now on the program is asked for its state every so many samples, where it has one; 0: never.
   void save_every(std::uint64_t samples);
@@ -103,7 +103,9 @@ class Generator {
   void cancel(std::optional<std::uint64_t>& timer);
   // In any:
   void give_credit();
+  void want(Start start);  // what is there is void
   void begin_frames(std::uint64_t sequence, std::uint64_t drop);
+  std::span<std::byte> state_area() const;
   bool is_void() const;  // what comes is of a run that nobody wants
   void tell(std::uint32_t times = 1);
   std::string program() const;
