@@ -81,7 +81,7 @@ class Compute final : public Node {
     if (firing.input(1).is_end()) return firing.end();
     weights_ = firing.input(1).get<Weights>();
     if (device_ != nullptr) {
-      device_->train(batch, control_->stop_wanted(), predicts_);
+      device_->train(batch, weights_.round, control_->stop_wanted(), predicts_);
       if (!batch->cut && predicts_) {
         take(device_->result());
         predict(firing, batch);

@@ -35,9 +35,13 @@ bool begins(std::span<const Tag> rows, std::span<const std::uint64_t> runs, std:
   return tag.start || tag.run != (step == 0 ? runs[i] : rows[(step - 1) * streams + i].run);
 }
 
+bool begins_afresh(std::span<const Tag> rows, std::span<const std::uint64_t> runs, std::int64_t step, std::int64_t i) {
+  return begins(rows, runs, step, i) && !rows[step * static_cast<std::int64_t>(runs.size()) + i].filler;
+}
+
 // The model runs through as many time steps at once as have neither a beginning among them nor another set of fillers.
 at::Tensor forward_from(const Model& model, const at::Tensor& x, at::Tensor& state, std::span<const std::uint64_t> runs,
-                        const Pass& pass) {
+                        const Pass& pass, const RowsThere* there) {
   const std::int64_t steps = x.size(0), streams = x.size(1);
   const auto row = [&](std::int64_t step, std::int64_t i) -> const Tag& { return pass.rows[step * streams + i]; };
   std::vector<at::Tensor> predictions;
@@ -45,7 +49,7 @@ at::Tensor forward_from(const Model& model, const at::Tensor& x, at::Tensor& sta
     at::Tensor fresh = at::zeros({streams, 1}, at::kBool), filler = at::zeros({streams, 1}, at::kBool);
     bool any_fresh = false, any_filler = false;
     for (std::int64_t i = 0; i < streams; ++i) {
-      fresh.mutable_data_ptr<bool>()[i] = begins(pass.rows, runs, first, i) && !row(first, i).filler;
+      fresh.mutable_data_ptr<bool>()[i] = begins_afresh(pass.rows, runs, first, i);
       filler.mutable_data_ptr<bool>()[i] = row(first, i).filler;
       any_fresh = any_fresh || fresh.const_data_ptr<bool>()[i];
       any_filler = any_filler || row(first, i).filler;
@@ -58,12 +62,12 @@ at::Tensor forward_from(const Model& model, const at::Tensor& x, at::Tensor& sta
     };
     next = first + 1;
     while (next < steps && alike(next)) ++next;
-    if (any_fresh) state = state.masked_fill(fresh.to(x.device()), 0);
+    if (any_fresh) state = state.masked_fill(there != nullptr ? there->fresh[first] : fresh.to(x.device()), 0);
     const at::Tensor before = state;
     Pass part = pass;
     part.rows = pass.rows.subspan(first * streams, (next - first) * streams);
     predictions.push_back(model.forward(x.narrow(0, first, next - first), state, part));
-    if (any_filler) state = at::where(filler.to(x.device()), before, state);
+    if (any_filler) state = at::where(there != nullptr ? there->filler[first] : filler.to(x.device()), before, state);
   }
   return predictions.size() == 1 ? predictions[0] : at::cat(predictions);
 }
@@ -77,11 +81,11 @@ std::vector<std::int64_t> counting_rows(std::span<const Tag> rows) {
 }
 
 at::Tensor counting_losses(const LossType& loss, double delta, const at::Tensor& prediction, const at::Tensor& y,
-                           std::span<const Tag> rows) {
+                           std::span<const Tag> rows, const RowsThere* there) {
   const std::vector<std::int64_t> counting = counting_rows(rows);
   if (counting.empty()) return at::zeros({1, 0}, prediction.options());
   if (counting.size() == rows.size()) return loss.rows(prediction, y, delta);
-  const at::Tensor index = at::tensor(counting, at::kLong).to(prediction.device());
+  const at::Tensor index = there != nullptr ? there->counting : at::tensor(counting, at::kLong).to(prediction.device());
   const auto pick = [&](const at::Tensor& t) { return t.flatten(0, 1).index_select(0, index).unsqueeze(0); };
   return loss.rows(pick(prediction), pick(y), delta);
 }

@@ -77,6 +77,7 @@ class Trainer::Impl final : public RunControl {
     } catch (const Error& error) {
       exit = error.exit();
       record_.reason = error.what();
+      if (devices_ != nullptr && (exit == Exit::kPeer || exit == Exit::kDevice)) add_flight_record();
     } catch (const c10::AcceleratorError& error) {  // of a GPU, outside of its queues, as the next
       exit = Exit::kDevice;
       record_.reason = what_without_stack(error);
@@ -395,6 +396,11 @@ class Trainer::Impl final : public RunControl {
   bool saves() const { return !options_.directory.empty(); }
   Plan own_part(const Plan& whole) const {
     return world_.size() == 1 ? whole : cut(whole, lanes_.own(), world_.first());
+  }
+  void add_flight_record() {
+    if (!record_.reason.ends_with('\n')) record_.reason += '\n';
+    record_.reason += devices_->flight_record();
+    record_.reason.pop_back();
   }
   void tell_failure(Exit exit) {
     world_.tell_failure(exit, fmt::format("{}: {}", lanes_.process_text(world_.rank()), record_.reason));

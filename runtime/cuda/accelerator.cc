@@ -10,6 +10,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -29,7 +30,20 @@
 namespace lanewise {
 namespace {
 
-constexpr std::chrono::seconds kFarewell{5};
+constexpr std::chrono::seconds kFarewell{5}, kSetUp{60};
+
+// A GPU has not done its work when it was bid farewell: nothing that would wait for it is asked of CUDA any more.
+std::atomic<bool> hangs = false;
+
+// Until the stream has nothing to do, or so long. Whether it has.
+bool wait_for_stream(cudaStream_t stream, std::chrono::seconds timeout) {
+  const auto until = std::chrono::steady_clock::now() + timeout;
+  while (cudaStreamQuery(stream) == cudaErrorNotReady) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return true;
+}
 
 [[noreturn]] void fail(int gpu, const std::string& why) {
   throw Error(Exit::kDevice, fmt::format("cuda:{}: {}", gpu, why));
@@ -62,6 +76,29 @@ class BackwardHere {
  private:
   static void set(bool enabled) { c10::AutogradState::get_tls_state().set_multithreading_enabled(enabled); }
   const bool before_;
+};
+
+// LANEWISE_CUDA_SYNC=error: what LibTorch does in a queue's work and would wait for the GPU throws instead, to find it;
+// predictions and evaluations do.
+class NeverWaits {
+ public:
+  NeverWaits() { count(1); }
+  ~NeverWaits() { count(-1); }
+  NeverWaits(const NeverWaits&) = delete;
+  NeverWaits& operator=(const NeverWaits&) = delete;
+
+ private:
+  static void count(int change) {
+    static const char* const asked = std::getenv("LANEWISE_CUDA_SYNC");
+    static const bool on = asked != nullptr && std::strcmp(asked, "error") == 0;
+    if (!on) return;
+    static std::mutex mutex;
+    static int inside = 0;
+    const std::lock_guard lock(mutex);
+    inside += change;
+    using c10::cuda::SyncDebugMode;
+    c10::cuda::warning_state().set_sync_debug_mode(inside > 0 ? SyncDebugMode::L_ERROR : SyncDebugMode::L_DISABLED);
+  }
 };
 
 // Captures of one process take turns: those of one device share its random generator and its allocator.
@@ -115,21 +152,25 @@ class CudaRecording final : public Recording {
   std::unique_ptr<at::cuda::CUDAGraph> graph_ = std::make_unique<at::cuda::CUDAGraph>();
 };
 
+class CudaPoint final : public QueuePoint {
+ public:
+  mutable at::cuda::CUDAEvent event;
+};
+
 class CudaQueue final : public DeviceQueue {
  public:
   explicit CudaQueue(int gpu) : gpu_(gpu), stream_(make_stream(gpu)) {}
   // Waits for its work, since what that uses goes next; not for ever, since a GPU that hangs never ends it.
   ~CudaQueue() override {
     const c10::cuda::CUDAGuard device(static_cast<c10::DeviceIndex>(gpu_));
-    const auto until = std::chrono::steady_clock::now() + kFarewell;
-    while (cudaStreamQuery(stream_.stream()) == cudaErrorNotReady && std::chrono::steady_clock::now() < until)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    cudaStreamDestroy(stream_.stream());
+    if (!hangs && !wait_for_stream(stream_.stream(), kFarewell)) hangs = true;
+    cudaStreamDestroy(stream_.stream());  // does not wait
   }
 
   void run(std::function<void()> work) override {
     const c10::cuda::CUDAStreamGuard here(stream_);
     const BackwardHere backward;
+    const NeverWaits never_waits;
     translated(gpu_, work);
   }
 
@@ -139,6 +180,14 @@ class CudaQueue final : public DeviceQueue {
       ahead.handed_over_.record(ahead.stream_);
       ahead.handed_over_.block(stream_);
     });
+  }
+
+  std::unique_ptr<QueuePoint> make_point() override { return std::make_unique<CudaPoint>(); }
+  void reach(QueuePoint& point) override {
+    translated(gpu_, [&] { static_cast<CudaPoint&>(point).event.record(stream_); });
+  }
+  void wait_for(const QueuePoint& point) override {
+    translated(gpu_, [&] { static_cast<const CudaPoint&>(point).event.block(stream_); });
   }
 
   std::uint64_t mark() override {
@@ -220,23 +269,27 @@ class CudaAccelerator final : public Accelerator {
   at::Device device(int gpu) const override { return {at::kCUDA, static_cast<c10::DeviceIndex>(gpu)}; }
   std::unique_ptr<DeviceQueue> make_queue(int gpu) override { return std::make_unique<CudaQueue>(gpu); }
   // Not of LibTorch's pool, which asks the streams that have used a piece, when it is given back, and these are gone
-  // then.
+  // then. To free it is to wait for the GPU: where one hangs, it is left to the end of the process.
   at::Tensor host_memory(std::int64_t bytes) override {
     void* memory = nullptr;
     check(cudaHostAlloc(&memory, static_cast<std::size_t>(bytes), cudaHostAllocPortable), 0);
     std::memset(memory, 0, static_cast<std::size_t>(bytes));
     return at::from_blob(
-        memory, {bytes}, [](void* m) { cudaFreeHost(m); }, at::TensorOptions(at::kByte));
+        memory, {bytes}, [](void* m) { hangs ? cudaSuccess : cudaFreeHost(m); }, at::TensorOptions(at::kByte));
   }
   std::unique_ptr<DeviceStreams> streams(std::vector<DeviceQueue*> queues, int) override {
     return std::make_unique<CudaStreams>(queues);
   }
   std::string nccl() const override { return "libnccl.so.2"; }  // LibTorch's CUDA part has loaded it
+  // What is done outside of queues is in the default streams.
   void settle() override {
     for (int gpu = 0; gpu < count(); ++gpu) {
-      if (!c10::cuda::hasPrimaryContext(static_cast<c10::DeviceIndex>(gpu))) continue;
-      const c10::cuda::CUDAGuard device(static_cast<c10::DeviceIndex>(gpu));
-      check(cudaDeviceSynchronize(), gpu);
+      const auto index = static_cast<c10::DeviceIndex>(gpu);
+      if (!c10::cuda::hasPrimaryContext(index)) continue;
+      const c10::cuda::CUDAGuard device(index);
+      if (!wait_for_stream(c10::cuda::getDefaultCUDAStream(index).stream(), kSetUp))
+        fail(gpu, fmt::format("it has not done in {} s what it was given to set up; it hangs", kSetUp.count()));
+      check(cudaGetLastError(), gpu);
     }
   }
   std::string name(int gpu) const override {

@@ -16,15 +16,15 @@ using lanewise::Flag;
 constexpr int kThreads = 256;
 
 struct Workspace {
-  unsigned* done;     // blocks that are
-  double* squares;    // of each block's results
-  unsigned* bad;      // an input holds what is not finite
+  unsigned* done;   // blocks that are
+  double* squares;  // of each block's results
+  unsigned* bad;    // an input holds what is not finite
 };
 
-__host__ __device__ Workspace workspace_of(const BucketPass& pass, int blocks) {
+__device__ Workspace workspace_of(const BucketPass& pass) {
   char* const at = static_cast<char*>(pass.workspace);
   return {reinterpret_cast<unsigned*>(at), reinterpret_cast<double*>(at + 8),
-          reinterpret_cast<unsigned*>(at + 8 + 8 * static_cast<std::int64_t>(blocks))};
+          reinterpret_cast<unsigned*>(at + lanewise::bucket_pass_flags_at(pass.places.parameters))};
 }
 
 // The sum of a value of each thread, in a fixed order; in all threads.
@@ -105,7 +105,7 @@ __device__ void finish(const BucketPass& pass, const Workspace& workspace, int b
 template <class T>
 __global__ void __launch_bounds__(kThreads) add_buckets(const BucketPass pass) {
   const BucketPlaces& at = pass.places;
-  const Workspace workspace = workspace_of(pass, gridDim.x);
+  const Workspace workspace = workspace_of(pass);
   const Inputs<T> inputs{pass, workspace};
   double n = 0;
   if (pass.divides) {
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads) add_buckets(const BucketPass pass) {
   }
   const double scale = !pass.divides ? 1 : n == 0 ? 0 : 1 / n;
   double squares = 0;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < at.parameters;
+  for (std::int64_t i = pass.begin + std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < pass.end;
        i += std::int64_t{gridDim.x} * kThreads) {
     const double value = inputs.total(i, true);
     if (pass.sums != nullptr) pass.sums[i] = value;
@@ -133,13 +133,17 @@ __global__ void __launch_bounds__(kThreads) add_buckets(const BucketPass pass) {
   __syncthreads();
   if (!is_last) return;
   __threadfence();
+  if (!pass.tail) {
+    if (threadIdx.x == 0) *workspace.done = 0;
+    return;
+  }
   finish<T>(pass, workspace, gridDim.x, n);
 }
 
 }  // namespace
 
 const char* lanewise_add_buckets(const BucketPass& pass, void* stream) {
-  const int blocks = lanewise::bucket_pass_blocks(pass.places.parameters);
+  const int blocks = lanewise::bucket_pass_blocks(pass.end - pass.begin);
   if (pass.is_double) {
     add_buckets<double><<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(pass);
   } else {

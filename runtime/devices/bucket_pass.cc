@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
-#include <vector>
+#include <utility>
 
 #include "runtime/finite.h"
 
@@ -22,40 +22,46 @@ void run(const BucketPass& pass) {
   };
   double n = 0;
   for (int s = 0; pass.divides && s < at.streams; ++s) n += total(at.weight_at(s));
-  std::vector<bool> finite(static_cast<std::size_t>(pass.input_count), true);
-  for (int j = 0; pass.lane_of != nullptr && j < pass.input_count; ++j) {
-    for (std::int64_t i = 0; i < at.size(); ++i) finite[j] = finite[j] && std::isfinite(input(j)[i]);
-  }
+  auto* const bad =
+      reinterpret_cast<unsigned*>(static_cast<char*>(pass.workspace) + bucket_pass_flags_at(at.parameters));
   const double scale = !pass.divides ? 1 : n == 0 ? 0 : 1 / n;
-  for (std::int64_t i = 0; i < at.size(); ++i) {
-    double value = total(i);
-    if (pass.sums != nullptr) pass.sums[i] = value;
-    if (i >= at.parameters) {
-      out[i] = static_cast<T>(value);
-    } else if (!pass.divides || pass.last) {
-      out[i] = pass.divides && n == 0 ? T{0} : static_cast<T>(value * scale);
+  const auto add_up = [&](std::int64_t begin, std::int64_t end) {
+    for (int j = 0; pass.lane_of != nullptr && j < pass.input_count; ++j) {
+      for (std::int64_t i = begin; i < end; ++i) bad[j] |= std::isfinite(input(j)[i]) ? 0 : 1;
     }
-  }
+    for (std::int64_t i = begin; i < end; ++i) {
+      const double value = total(i);
+      if (pass.sums != nullptr) pass.sums[i] = value;
+      if (i >= at.parameters) {
+        out[i] = static_cast<T>(value);
+      } else if (!pass.divides || pass.last) {
+        out[i] = pass.divides && n == 0 ? T{0} : static_cast<T>(value * scale);
+      }
+    }
+  };
+  add_up(pass.begin, pass.end);
+  if (!pass.tail) return;
+  add_up(at.parameters, at.size());
   for (int j = 0; pass.lane_of != nullptr && j < pass.input_count; ++j) {
+    if (std::exchange(bad[j], 0) == 0) continue;
     const std::int64_t flag = at.flag_at(pass.lane_of[j], Flag::kNonFinite);
-    if (finite[j]) continue;
     out[flag] += 1;
     if (pass.sums != nullptr) pass.sums[flag] += 1;
   }
   if (!pass.divides) return;
 
-  bool cut = false, ended = true, bad = false;
+  bool cut = false, ended = true, unfit = false;
   for (int lane = 0; lane < at.lanes; ++lane) {
     cut = cut || out[at.flag_at(lane, Flag::kCut)] != 0;
     ended = ended && out[at.flag_at(lane, Flag::kEnded)] != 0;
-    bad = bad || out[at.flag_at(lane, Flag::kNonFinite)] != 0;
+    unfit = unfit || out[at.flag_at(lane, Flag::kNonFinite)] != 0;
   }
   double norm = 0;
   if (pass.last && n != 0) {
     norm =
         lanewise::norm(at::from_blob(out, {at.parameters}, pass.is_double ? at::kDouble : at::kFloat), at.parameters);
   }
-  const bool held = cut || ended || (pass.votes && (bad || !std::isfinite(norm)));
+  const bool held = cut || ended || (pass.votes && (unfit || !std::isfinite(norm)));
   pass.outcome[kOutcomeN] = n;
   pass.outcome[kOutcomeNorm] = norm;
   pass.holds[0] = held || n == 0 ? 1 : 0;

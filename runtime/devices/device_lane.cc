@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -34,12 +35,11 @@ std::vector<std::uint64_t> last_runs(std::span<const Tag> rows, std::size_t stre
 
 // One piece of host memory and its twin on the device, and the same tensors in both.
 struct DeviceLane::Slot {
-  struct Parts {
-    at::Tensor x, y;     // [k, n, …]
-    at::Tensor weights;  // [k, n]
-    at::Tensor flags;    // [kCount]
-    at::Tensor fresh;    // [n, 1]: the sequence begins at the first step
-    at::Tensor begun;    // [n, 1]: the sequence begins somewhere
+  struct Parts : RowsThere {  // its `counting` has room for all rows
+    at::Tensor x, y;          // [k, n, …]
+    at::Tensor weights;       // [k, n]
+    at::Tensor flags;         // [kCount]
+    at::Tensor begun;         // [n, 1]: the sequence begins somewhere
   };
   at::Tensor host_bytes, device_bytes;
   Parts host, device;
@@ -49,7 +49,7 @@ struct DeviceLane::Slot {
 };
 
 DeviceLane::DeviceLane(Accelerator& accelerator, int gpu, Replicas& replicas, int lane, std::vector<int> streams,
-                       bool carries, const Dropout& dropout)
+                       bool carries, const Dropout& dropout, std::chrono::milliseconds timeout)
     : replicas_(replicas),
       lane_(lane),
       streams_(std::move(streams)),
@@ -59,6 +59,7 @@ DeviceLane::DeviceLane(Accelerator& accelerator, int gpu, Replicas& replicas, in
       accelerator_(accelerator),
       runs_(streams_.size()),
       unrecorded_(may_replay() ? replicas.any_model().unrecordable() : "LANEWISE_REPLAY is off"),
+      patience_{fmt::format("lane{} on cuda:{}", lane, gpu), timeout},
       copies_(accelerator.make_queue(gpu)),
       queue_(accelerator.make_queue(gpu)) {
   std::vector<std::int64_t> losses, weights;
@@ -82,6 +83,40 @@ void DeviceLane::compare_by(const LossType& loss, double delta, std::int64_t out
   outputs_ = outputs;
 }
 
+void DeviceLane::reduce_in_parts(const std::vector<BucketPart>& parts, HandOver hand_over) {
+  for (std::size_t part = 0; part < parts.size(); ++part) points_.push_back(queue_->make_point());
+  watch_ = std::make_unique<GradientWatch>(replicas_.leaves(lane_), parts,
+                                           [this, hand_over = std::move(hand_over)](int part) {
+                                             queue_->reach(*points_[part]);
+                                             hand_over(part, number_, *points_[part]);
+                                           });
+  if (unrecorded_.empty()) unrecorded_ = "its gradients are reduced in parts while the backward goes on";
+}
+
+void DeviceLane::wait_for_parts() {
+  const auto so = [this] { return queue_->reached(0) && handed_over_ == rounds_; };  // reached() throws what has failed
+  if (watch_ != nullptr && !comes_true(so, patience_.timeout)) fail_late(patience_);
+}
+
+std::uint64_t DeviceLane::rounds_done() {
+  std::uint64_t under_way = 0;
+  for (const std::unique_ptr<Slot>& slot : slots_) under_way += slot != nullptr && !queue_->reached(slot->used_until);
+  return rounds_ - under_way;
+}
+
+// The first rounds hand their parts over at the end: they allocate, which must not happen while NCCL's kernels wait for
+// each other.
+void DeviceLane::run(std::uint64_t number, std::function<void()> work) {
+  if (watch_ == nullptr) return queue_->run(std::move(work));
+  queue_->run([this, number, early = rounds_ > kRoundsToWarmUp, work = std::move(work)] {
+    number_ = number;
+    watch_->begin(early);
+    work();
+    watch_->end();
+    ++handed_over_;
+  });
+}
+
 void DeviceLane::make_slots(const Batch& batch) {
   const at::ScalarType dtype = replicas_.bucket(lane_).scalar_type();
   const std::int64_t k = batch.x.size(0), n = batch.x.size(1);
@@ -97,8 +132,10 @@ void DeviceLane::make_slots(const Batch& batch) {
         {&Slot::Parts::y, batch.y.scalar_type(), shape_of(batch.y)},
         {&Slot::Parts::weights, dtype, {k, n}},
         {&Slot::Parts::flags, dtype, {kFlags}},
-        {&Slot::Parts::fresh, at::kBool, {n, 1}},
         {&Slot::Parts::begun, at::kBool, {n, 1}},
+        {&RowsThere::fresh, at::kBool, {k, n, 1}},
+        {&RowsThere::filler, at::kBool, {k, n, 1}},
+        {&RowsThere::counting, at::kLong, {k * n}},
     };
     const auto bytes_of = [](const Part& part) {
       return element_count(part.shape) * static_cast<std::int64_t>(at::elementSize(part.type));
@@ -138,8 +175,11 @@ void DeviceLane::stage(Slot& slot, const Batch& batch, bool stop) {
     set_element(to.weights, i, batch.rows[i].weight);
     if (batch.rows[i].start) to.begun.data_ptr<bool>()[i % n] = true;
   }
-  for (std::int64_t i = 0; i < n; ++i)
-    to.fresh.data_ptr<bool>()[i] = begins(batch.rows, runs_, 0, i) && !batch.rows[i].filler;
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(batch.rows.size()); ++i) {
+    to.fresh.data_ptr<bool>()[i] = begins_afresh(batch.rows, runs_, i / n, i % n);
+    to.filler.data_ptr<bool>()[i] = batch.rows[i].filler;
+  }
+  std::ranges::copy(counting_rows(batch.rows), to.counting.data_ptr<std::int64_t>());
 }
 
 bool DeviceLane::is_plain(const Batch& batch) const {
@@ -151,7 +191,7 @@ bool DeviceLane::is_plain(const Batch& batch) const {
   return true;
 }
 
-void DeviceLane::train(std::shared_ptr<const Batch> batch, bool stop, bool predicts) {
+void DeviceLane::train(std::shared_ptr<const Batch> batch, std::uint64_t number, bool stop, bool predicts) {
   if (slots_[0] == nullptr) {
     if (batch->cut) {  // before the first batch: there is nothing to be right about but the flag
       Batch empty{.x = at::zeros({1, 1}), .y = at::zeros({1, 1}), .known = {}, .rows = {}, .cut = true, .cut_by = {}};
@@ -162,26 +202,26 @@ void DeviceLane::train(std::shared_ptr<const Batch> batch, bool stop, bool predi
   }
   Slot& slot = *slots_[rounds_++ % slots_.size()];
   newest_ = &slot;
-  wait_until(*queue_, slot.used_until);
+  wait_until(*queue_, slot.used_until, patience_);
   stage(slot, *batch, stop);
   copies_->run([&slot] { slot.device_bytes.copy_(slot.host_bytes, /*non_blocking=*/true); });
   queue_->wait_for(*copies_);
   if (batch->cut) {
-    queue_->run([this, &slot] {
+    run(number, [this, &slot] {
       replicas_.bucket(lane_).zero_();
       write_tail(slot, {});
     });
   } else if (is_plain(*batch) && !predicts) {
-    issue_plain(slot, batch);
+    issue_plain(slot, batch, number);
   } else {
-    queue_->run([this, &slot, batch, runs = runs_] { train_any(slot, *batch, runs); });
+    run(number, [this, &slot, batch, runs = runs_] { train_any(slot, *batch, runs); });
   }
   slot.used_until = queue_->mark();
   if (!batch->cut) runs_ = last_runs(batch->rows, streams_.size());
 }
 
 // A round that is like the one before it, but for the values in its slot.
-void DeviceLane::issue_plain(Slot& slot, const std::shared_ptr<const Batch>& batch) {
+void DeviceLane::issue_plain(Slot& slot, const std::shared_ptr<const Batch>& batch, std::uint64_t number) {
   ++plain_rounds_;
   if (unrecorded_.empty() && slot.recording == nullptr && plain_rounds_ > kRoundsToWarmUp) {
     try {
@@ -195,7 +235,7 @@ void DeviceLane::issue_plain(Slot& slot, const std::shared_ptr<const Batch>& bat
     ++replays_;
     return queue_->run([&slot] { slot.recording->replay(); });
   }
-  queue_->run([this, &slot, batch] { train_plain(slot, {&dropout_, batch->rows, true}); });
+  run(number, [this, &slot, batch] { train_plain(slot, {&dropout_, batch->rows, true}); });
 }
 
 void DeviceLane::train_plain(Slot& slot, const Pass& pass) {
@@ -204,7 +244,7 @@ void DeviceLane::train_plain(Slot& slot, const Pass& pass) {
   const Model& model = replicas_.model(lane_);
   at::Tensor prediction;
   if (carries_) {
-    at::Tensor state = state_.masked_fill(in.fresh, 0);
+    at::Tensor state = state_.masked_fill(in.fresh[0], 0);
     prediction = model.forward(in.x, state, pass);
     keep_state(slot, state);
   } else {
@@ -221,20 +261,24 @@ void DeviceLane::train_any(Slot& slot, const Batch& batch, std::span<const std::
   replicas_.bucket(lane_).zero_();
   const Model& model = replicas_.model(lane_);
   const Pass pass{&dropout_, batch.rows, true};
+  const auto count = static_cast<std::int64_t>(counting_rows(batch.rows).size());
+  const RowsThere there{in.fresh, in.filler, in.counting.narrow(0, 0, count)};
   at::Tensor prediction;
   if (carries_) {
     at::Tensor state = state_.clone();
-    prediction = forward_from(model, in.x, state, runs, pass);
+    prediction = forward_from(model, in.x, state, runs, pass, &there);
     keep_state(slot, state);
   } else {
     prediction = forward_afresh(model, in.x, pass);
   }
-  const at::Tensor counting = counting_losses(*loss_, delta_, prediction, in.y, batch.rows);
-  if (counting.numel() > 0) weighted_sum(counting, batch.rows).backward();
+  const at::Tensor counting = counting_losses(*loss_, delta_, prediction, in.y, batch.rows, &there);
+  if (count > 0) {
+    const at::Tensor weights = in.weights.flatten().index_select(0, there.counting);
+    (counting * weights.view_as(counting)).sum().backward();
+  }
   const c10::NoGradGuard no_gradient;
   at::Tensor losses = at::zeros_like(in.weights);
-  const std::vector<std::int64_t> index = counting_rows(batch.rows);
-  losses.view(-1).index_copy_(0, at::tensor(index, at::kLong).to(device_), counting.detach().flatten());
+  losses.view(-1).index_copy_(0, there.counting, counting.detach().flatten());
   write_tail(slot, losses);
   slot.prediction = prediction.detach();
   slot.losses = losses;
@@ -258,12 +302,13 @@ void DeviceLane::write_tail(Slot& slot, const at::Tensor& losses) {
 }
 
 DeviceLane::Result DeviceLane::result() {
+  wait_for_all(*queue_, patience_);  // with a deadline, as a copy to the host has none
   Result result;
   queue_->run([&] {
     result.prediction = newest_->prediction.cpu();
     result.losses = tensor_values(newest_->losses.cpu());
   });
-  wait_for_all(*queue_);
+  wait_for_all(*queue_, patience_);
   return result;
 }
 
@@ -273,23 +318,27 @@ DeviceLane::Result DeviceLane::predict(const Batch& batch, RecurrentState& recur
   at::Tensor x = batch.x.clone(), y = batch.y.clone(), state;
   mask_rows(rows, x, y);
   const std::vector<std::uint64_t> runs = recurrent.runs_of(rows.first(streams_.size()));
+  at::Tensor prediction, counting;
   queue_->run([&] {
     const c10::NoGradGuard no_gradient;
     const Model& model = replicas_.model(lane_);
     const Pass pass{nullptr, rows, false};
     const at::Tensor on_device = x.to(device_);
-    at::Tensor prediction;
     if (carries_) {
       state = recurrent.gather(rows.first(streams_.size())).to(device_);
       prediction = forward_from(model, on_device, state, runs, pass);
-      state = state.cpu();
     } else {
       prediction = forward_afresh(model, on_device, pass);
     }
-    result.losses = losses_of_rows(counting_losses(*loss_, delta_, prediction, y.to(device_), rows), rows);
-    result.prediction = prediction.cpu();
+    counting = counting_losses(*loss_, delta_, prediction, y.to(device_), rows);
   });
-  wait_for_all(*queue_);
+  wait_for_all(*queue_, patience_);
+  queue_->run([&] {
+    result.losses = losses_of_rows(counting, rows);
+    result.prediction = prediction.cpu();
+    if (carries_) state = state.cpu();
+  });
+  wait_for_all(*queue_, patience_);
   if (carries_) recurrent.scatter(rows.last(streams_.size()), state);
   return result;
 }

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <limits>
+#include <utility>
 
 #include "runtime/exchange.h"
 #include "runtime/nccl/ranks.h"
@@ -39,7 +41,8 @@ struct DeviceReduction::Domain {
   at::Tensor outcome, holds, workspace;
   at::Tensor telling;                   // outcome and tail, in double
   std::array<at::Tensor, kSlots> told;  // the same in host memory
-  std::unique_ptr<DeviceQueue> queue;   // last: its work uses the others
+  Patience patience;
+  std::unique_ptr<DeviceQueue> queue;  // last: its work uses the others
 };
 
 DeviceReduction::DeviceReduction(World& world, Replicas& replicas, Accelerator& accelerator, std::vector<int> gpus,
@@ -47,6 +50,10 @@ DeviceReduction::DeviceReduction(World& world, Replicas& replicas, Accelerator& 
     : world_(world), replicas_(replicas), options_(options) {
   const BucketLayout& layout = replicas.layout();
   const bool alone = world.size() == 1 && gpus.size() == 1 && !options.through_nccl;
+  const bool whole = alone || options.mode == "reference";
+  parts_ = bucket_parts(layout, static_cast<std::int64_t>(replicas.weights(0).element_size()),
+                        whole ? std::numeric_limits<std::int64_t>::max() : options.part_bytes);
+  handed_over_.resize(parts_.size());
   for (int d = 0; d < replicas.domain_count(); ++d) {
     Domain& domain = *domains_.emplace_back(std::make_unique<Domain>());
     domain.index = d;
@@ -74,6 +81,7 @@ DeviceReduction::DeviceReduction(World& world, Replicas& replicas, Accelerator& 
     domain.telling = zeros(kOutcomeCount + layout.tail(), at::kDouble);
     for (at::Tensor& told : domain.told)
       told = accelerator.host_memory(static_cast<std::int64_t>(domain.telling.nbytes())).view(at::kDouble);
+    domain.patience = {fmt::format("the reduction on cuda:{}, with what it waits for,", gpus[d]), options.peer_timeout};
     domain.queue = accelerator.make_queue(gpus[d]);
   }
   if (alone) return;
@@ -99,6 +107,7 @@ BucketPass DeviceReduction::pass_over(const Domain& domain) const {
   BucketPass pass;
   pass.is_double = replicas_.weights(domain.index).scalar_type() == at::kDouble;
   pass.places = replicas_.layout();
+  pass.end = pass.places.parameters;
   pass.votes = options_.votes;
   pass.outcome = domain.outcome.data_ptr<double>();
   pass.holds = domain.holds.data_ptr<float>();
@@ -106,10 +115,49 @@ BucketPass DeviceReduction::pass_over(const Domain& domain) const {
   return pass;
 }
 
+NcclSum DeviceReduction::sum_of(int part, std::uint64_t round) const {
+  NcclSum sum{.round = {round, part, static_cast<int>(parts_.size())}, .buffers = {}, .pieces = {}};
+  for (const auto& domain : domains_) sum.buffers.push_back(domain->exchanged.data_ptr());
+  const at::Tensor& exchanged = domains_[0]->exchanged;
+  sum.is_double = exchanged.scalar_type() == at::kDouble;
+  if (parts_.size() == 1) {
+    sum.pieces = {{0, exchanged.numel()}};
+  } else {
+    const BucketLayout& layout = replicas_.layout();
+    sum.pieces = {{parts_[part].begin, parts_[part].end - parts_[part].begin}};
+    if (parts_[part].tail) sum.pieces.push_back({layout.parameters, layout.tail()});
+  }
+  return sum;
+}
+
+void DeviceReduction::hand_over(int lane, int part, std::uint64_t round, const QueuePoint& point) {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::pair<int, const QueuePoint*>>& lanes = handed_over_[part];
+  lanes.emplace_back(lane, &point);
+  if (static_cast<int>(lanes.size()) < replicas_.lane_count()) return;
+  ranks_->post(sum_of(part, round), [this, part, all = std::exchange(lanes, {})] {
+    for (const auto& [from, there] : all) domains_[replicas_.domain_of(from)]->queue->wait_for(*there);
+    issue_part(part);
+  });
+}
+
+void DeviceReduction::wait_for_parts() { ranks_->wait(); }
+
+void DeviceReduction::issue_part(int part) {
+  std::vector<std::uint64_t>& marks = own_work_.emplace_back();
+  for (const auto& domain : domains_) {
+    issue_sum(*domain, parts_[part]);
+    marks.push_back(domain->queue->mark());
+  }
+}
+
 // What a rank gives to the others, in `exchanged`.
-void DeviceReduction::issue_sum(Domain& domain) {
+void DeviceReduction::issue_sum(Domain& domain, const BucketPart& part) {
   BucketPass pass = pass_over(domain);
   pass.divides = false;
+  pass.begin = part.begin;
+  pass.end = part.end;
+  pass.tail = part.tail;
   const auto* const buckets = reinterpret_cast<const void* const*>(domain.buckets.data_ptr<std::int64_t>());
   const auto* const lane_of = domain.lane_of.data_ptr<int>();
   if (options_.mode != "reference") {
@@ -131,14 +179,9 @@ void DeviceReduction::issue_sum(Domain& domain) {
 
 void DeviceReduction::issue(RoundOfStep round) {
   if (pending_.size() == kSlots) throw Error(Exit::kInternal, "too many rounds are under way");
-  std::vector<std::uint64_t> own_work;
   if (ranks_ != nullptr) {
-    for (const auto& domain : domains_) issue_sum(*domain);
-    for (const auto& domain : domains_) own_work.push_back(domain->queue->mark());
-    std::vector<void*> buffers;
-    for (const auto& domain : domains_) buffers.push_back(domain->exchanged.data_ptr());
-    ranks_->launch(buffers, static_cast<std::size_t>(domains_[0]->exchanged.numel()),
-                   domains_[0]->exchanged.scalar_type() == at::kDouble, round.number);
+    const int last = static_cast<int>(parts_.size()) - 1;
+    ranks_->launch(sum_of(last, round.number), [&] { issue_part(last); });
   }
   for (const auto& one : domains_) {
     Domain& domain = *one;
@@ -162,7 +205,7 @@ void DeviceReduction::issue(RoundOfStep round) {
         .copy_(replicas_.reduced(0).narrow(0, layout.parameters, layout.tail()));
     told.copy_(domain.telling, /*non_blocking=*/true);
   });
-  pending_.push_back({domain.queue->mark(), round.number, std::move(own_work)});
+  pending_.push_back({domain.queue->mark(), round.number, std::exchange(own_work_, {})});
   ++issued_;
 }
 
@@ -170,13 +213,13 @@ RoundOutcome DeviceReduction::outcome() {
   const std::size_t slot = (issued_ - pending_.size()) % kSlots;
   const Pending pending = pending_.front();
   pending_.pop_front();
-  if (ranks_ != nullptr) {
+  for (std::size_t part = 0; part < pending.own_work.size(); ++part) {
     // Others are late only when this process's own work is done.
-    for (std::size_t d = 0; d < domains_.size(); ++d) wait_until(*domains_[d]->queue, pending.own_work[d]);
-    ranks_->finish(pending.number);
+    for (std::size_t d = 0; d < domains_.size(); ++d)
+      wait_until(*domains_[d]->queue, pending.own_work[part][d], domains_[d]->patience);
+    ranks_->finish({pending.number, static_cast<int>(part), static_cast<int>(parts_.size())});
   }
-  DeviceQueue& queue = *domains_[0]->queue;
-  wait_until(queue, pending.mark);
+  wait_until(*domains_[0]->queue, pending.mark, domains_[0]->patience);
   const double* const told = domains_[0]->told[slot].const_data_ptr<double>();
   return {.n = told[kOutcomeN],
           .norm = told[kOutcomeNorm],
@@ -186,8 +229,12 @@ RoundOutcome DeviceReduction::outcome() {
 double DeviceReduction::reduce(Replicas&, RoundOfStep round) {
   issue(round);
   const double n = outcome().n;
-  for (const auto& domain : domains_) wait_for_all(*domain->queue);
+  wait();
   return n;
+}
+
+void DeviceReduction::wait() {
+  for (const auto& domain : domains_) wait_for_all(*domain->queue, domain->patience);
 }
 
 std::string DeviceReduction::apart(const Replicas& replicas) { return weights_apart(world_, replicas); }

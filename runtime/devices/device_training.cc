@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/device.h"
+#include "runtime/environment.h"
 #include "runtime/round_tail.h"
 
 namespace lanewise {
@@ -18,6 +19,9 @@ std::vector<int> gpus_of_domains(const Replicas& replicas, const std::vector<int
     all[replicas.domain_of(replicas.first_lane() + static_cast<int>(i))] = gpus[i];
   return all;
 }
+
+// LANEWISE_NCCL=always: NCCL reduces also where one GPU has all lanes, to try it there.
+bool nccl_is_forced() { return variable("LANEWISE_NCCL") == "always"; }
 
 }  // namespace
 
@@ -32,21 +36,34 @@ DeviceTraining::DeviceTraining(const Parts& parts)
     const std::span<const int> streams = parts.lanes.streams(lane);
     lanes_.push_back(std::make_unique<DeviceLane>(accelerator_, gpus_[i], replicas_, lane,
                                                   std::vector<int>(streams.begin(), streams.end()),
-                                                  parts.plan.run.state == "carry", parts.dropout));
+                                                  parts.plan.run.state == "carry", parts.dropout, parts.peer_timeout));
   }
   reduction_ =
       std::make_unique<DeviceReduction>(parts.world, replicas_, accelerator_, gpus_of_domains(replicas_, gpus_),
                                         DeviceReductionOptions{.mode = parts.plan.reduction(),
                                                                .votes = parts.plan.run.non_finite != "allow",
                                                                .accumulates = parts.plan.run.accumulate > 1,
-                                                               .peer_timeout = parts.peer_timeout});
+                                                               .through_nccl = nccl_is_forced(),
+                                                               .peer_timeout = parts.peer_timeout,
+                                                               .part_bytes = accelerator_.part_bytes()});
+  if (reduction_->parts().size() == 1) return;
+  for (const auto& one : lanes_) {
+    one->reduce_in_parts(reduction_->parts(),
+                         [this, lane = one->lane()](int part, std::uint64_t round, const QueuePoint& point) {
+                           reduction_->hand_over(lane, part, round, point);
+                         });
+  }
 }
 
 DeviceLane& DeviceTraining::lane(int lane) { return *lanes_[lane - replicas_.first_lane()]; }
 
 void DeviceTraining::reduce(RoundOfStep round) {
+  if (reduction_->parts().size() > 1) {
+    for (const auto& lane : lanes_) lane->wait_for_parts();
+    reduction_->wait_for_parts();
+  }
   domains_wait_for_lanes();
-  recorded([&] { reduction_->issue(round); });
+  reduction_->issue(round);
   ++packed_;
   if (round.last) return;  // apply() comes
   lanes_wait_for_domains();
@@ -100,34 +117,33 @@ void DeviceTraining::lanes_wait_for_domains() {
 }
 
 void DeviceTraining::tell(Reduced& reduced) {
-  RoundOutcome outcome;
-  recorded([&] { outcome = reduction_->outcome(); });
+  const RoundOutcome outcome = reduction_->outcome();
   ++reduced_;
   read_tail(reduced, outcome.n, outcome.tail, replicas_.layout(), table_);
   reduced.grad_norm = outcome.norm;
   reduced.known = true;
 }
 
-void DeviceTraining::recorded(const std::function<void()>& act) const {
-  try {
-    act();
-  } catch (const Error& error) {
-    if (error.exit() != Exit::kPeer) throw;
-    std::string text = error.what();
-    if (!text.ends_with('\n')) text += '\n';
-    for (const auto& lane : lanes_) {
-      text += fmt::format("  lane{} (cuda:{}): issued {} rounds, {} were packed and {} reduced; {} steps were issued\n",
-                          lane->lane(), gpus_[lane->lane() - replicas_.first_lane()], lane->rounds(), packed_, reduced_,
-                          updated_);
+std::string DeviceTraining::flight_record() {
+  std::string text;
+  for (const auto& lane : lanes_) {
+    std::string done = "?";
+    try {
+      done = std::to_string(lane->rounds_done());
+    } catch (const std::exception&) {
+      // The device answers nothing but its error.
     }
-    text.pop_back();
-    throw Error(Exit::kPeer, text);
+    text += fmt::format(
+        "  lane{} (cuda:{}): issued {} rounds, of which {} are done, {} were packed and {} reduced; {} "
+        "steps were issued\n",
+        lane->lane(), gpus_[lane->lane() - replicas_.first_lane()], lane->rounds(), done, packed_, reduced_, updated_);
   }
+  return text;
 }
 
 void DeviceTraining::wait() {
-  for (int d = 0; d < reduction_->domain_count(); ++d) wait_for_all(reduction_->queue(d));
-  for (const auto& lane : lanes_) wait_for_all(lane->queue());
+  for (const auto& lane : lanes_) lane->wait();
+  reduction_->wait();
 }
 
 void DeviceTraining::save_state(RecurrentState& recurrent) {
@@ -146,6 +162,10 @@ nlohmann::ordered_json DeviceTraining::told() const {
                                   {"device", fmt::format("cuda:{}", gpu)},
                                   {"name", accelerator_.name(gpu)},
                                   {"replayed_rounds", lane->replays()}};
+    if (reduction_->parts().size() > 1) {
+      one["parts"] = reduction_->parts().size();
+      one["early_parts"] = lane->early_parts();
+    }
     if (!lane->unrecorded().empty()) one["not_recorded"] = lane->unrecorded();
     devices.push_back(std::move(one));
   }

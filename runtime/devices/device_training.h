@@ -10,9 +10,9 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "graph/plan.h"
@@ -60,6 +60,8 @@ class DeviceTraining {
   void save_state(RecurrentState& recurrent);
   void load_state(const RecurrentState& recurrent);
 
+  // What each lane did last, a line each, for a run that has failed; while nothing is issued.
+  std::string flight_record();
   // For the report: devices, and how rounds were issued.
   nlohmann::ordered_json told() const;
 
@@ -70,8 +72,6 @@ class DeviceTraining {
   DeviceQueue& domain_queue(const DeviceLane& lane);
   void domains_wait_for_lanes();
   void lanes_wait_for_domains();
-  // Runs `act`; to a failure of the peers it adds what each lane did last.
-  void recorded(const std::function<void()>& act) const;
 
   Accelerator& accelerator_;
   Replicas& replicas_;

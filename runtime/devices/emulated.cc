@@ -23,6 +23,15 @@ constexpr auto kPoll = std::chrono::microseconds(20);
 
 int number(const char* name, int most) { return variable(name).empty() ? 0 : number_variable(name, 0, most); }
 
+// Which queue hangs, and in which piece of its work; both from 1, or 0.
+std::pair<std::uint64_t, std::uint64_t> hang() {
+  const std::string text = variable("LANEWISE_EMULATED_HANG");
+  if (text.empty()) return {0, 0};
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) throw Error(Exit::kDevice, "LANEWISE_EMULATED_HANG is QUEUE:WORK, two numbers");
+  return {std::stoull(text), std::stoull(text.substr(colon + 1))};
+}
+
 class EmulatedRecording final : public Recording {
  public:
   explicit EmulatedRecording(std::function<void()> work) : work_(std::move(work)) {}
@@ -34,8 +43,9 @@ class EmulatedRecording final : public Recording {
 
 class EmulatedQueue final : public DeviceQueue {
  public:
-  EmulatedQueue(int most_delay_us, std::uint64_t seed)
-      : most_delay_us_(most_delay_us), random_(seed, "emulated", "queue") {
+  // `hangs_in`: that piece of work, from 1, never ends; 0: none.
+  EmulatedQueue(int most_delay_us, std::uint64_t seed, std::uint64_t hangs_in)
+      : most_delay_us_(most_delay_us), hangs_in_(hangs_in), random_(seed, "emulated", "queue") {
     thread_.post(use_one_thread);
   }
   ~EmulatedQueue() override { way_->over = true; }
@@ -53,6 +63,11 @@ class EmulatedQueue final : public DeviceQueue {
       while (way->done < until && !way->over && !own->over) std::this_thread::sleep_for(kPoll);
     });
   }
+
+  // Work is done when it has been issued here.
+  std::unique_ptr<QueuePoint> make_point() override { return std::make_unique<QueuePoint>(); }
+  void reach(QueuePoint&) override {}
+  void wait_for(const QueuePoint&) override {}
 
   std::uint64_t mark() override {
     const std::lock_guard lock(mutex_);
@@ -85,6 +100,7 @@ class EmulatedQueue final : public DeviceQueue {
       std::this_thread::sleep_for(
           std::chrono::microseconds(random_.bits() % static_cast<std::uint64_t>(most_delay_us_)));
     }
+    while (way_->done + 1 == hangs_in_ && !way_->over) std::this_thread::sleep_for(kPoll);
     try {
       if (!way_->over) work();
     } catch (...) {
@@ -96,6 +112,7 @@ class EmulatedQueue final : public DeviceQueue {
   }
 
   const int most_delay_us_;
+  const std::uint64_t hangs_in_;
   Random random_;
   std::mutex mutex_;  // guards issued_, failure_
   std::uint64_t issued_ = 0;
@@ -104,35 +121,53 @@ class EmulatedQueue final : public DeviceQueue {
   WorkerThread thread_;  // last: its work uses the others
 };
 
-// The fake NCCL moves data on a thread of its own: a queue's work before a reduction is done when it is launched, and
-// what comes after waits for it.
+// The fake NCCL, with what it lets a test do with streams.
+struct FakeNccl {
+  explicit FakeNccl(const std::string& path) : library(::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    if (library == nullptr) throw Error(Exit::kDevice, fmt::format("{} does not open: {}", path, ::dlerror()));
+    find(use, "fake_nccl_set_device", path);
+    find(open, "fake_nccl_open_stream", path);
+    find(launched, "fake_nccl_stream_launched", path);
+    find(completed, "fake_nccl_stream_completed", path);
+  }
+  ~FakeNccl() { ::dlclose(library); }
+  FakeNccl(const FakeNccl&) = delete;
+  FakeNccl& operator=(const FakeNccl&) = delete;
+
+  template <class F>
+  void find(F& function, const char* name, const std::string& path) {
+    function = reinterpret_cast<F>(::dlsym(library, name));
+    if (function == nullptr)
+      throw Error(Exit::kDevice, fmt::format("{} is not the NCCL of the tests, which emulated GPUs need", path));
+  }
+
+  void* const library;
+  void (*use)(int) = nullptr;
+  void (*open)(const void*, std::int64_t) = nullptr;
+  std::int64_t (*launched)(const void*) = nullptr;
+  std::int64_t (*completed)(const void*) = nullptr;
+};
+
+// The fake NCCL moves data on a thread of its own. What is launched there begins when the queue comes to it, and what
+// comes after it in the queue waits for it.
 class EmulatedStreams final : public DeviceStreams {
  public:
   EmulatedStreams(const std::string& library, std::vector<DeviceQueue*> queues, int first_rank)
-      : library_(::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL)),
+      : state_(std::make_shared<State>(library, queues.size())),
         queues_(std::move(queues)),
         rounds_(queues_),
         first_rank_(first_rank) {
-    if (library_ == nullptr) throw Error(Exit::kDevice, fmt::format("{} does not open: {}", library, ::dlerror()));
-    use_ = reinterpret_cast<void (*)(int)>(::dlsym(library_, "fake_nccl_set_device"));
-    done_ = reinterpret_cast<bool (*)(const void*)>(::dlsym(library_, "fake_nccl_stream_done"));
-    if (use_ == nullptr || done_ == nullptr)
-      throw Error(Exit::kDevice, fmt::format("{} is not the NCCL of the tests, which emulated GPUs need", library));
-    places_.resize(queues_.size());
+    for (const char& place : state_->places) state_->nccl.open(&place, 0);
   }
-  ~EmulatedStreams() override { ::dlclose(library_); }
-  EmulatedStreams(const EmulatedStreams&) = delete;
-  EmulatedStreams& operator=(const EmulatedStreams&) = delete;
 
-  void use(int device) override { use_(first_rank_ + device); }
-  void* stream(int device) override {
-    wait_for_all(*queues_[device]);
-    return &places_[device];
-  }
+  void use(int device) override { state_->nccl.use(first_rank_ + device); }
+  void* stream(int device) override { return &state_->places[device]; }
   void launched() override {
     for (std::size_t i = 0; i < queues_.size(); ++i) {
-      queues_[i]->run([this, i] {
-        while (!done_(&places_[i])) std::this_thread::sleep_for(kPoll);
+      const char* const place = &state_->places[i];
+      queues_[i]->run([state = state_, place, until = state_->nccl.launched(place)] {
+        state->nccl.open(place, until);
+        while (state->nccl.completed(place) < until) std::this_thread::sleep_for(kPoll);
       });
     }
     rounds_.launched();
@@ -141,13 +176,15 @@ class EmulatedStreams final : public DeviceStreams {
   void finished() override { rounds_.finished(); }
 
  private:
-  void* const library_;
+  struct State {
+    State(const std::string& library, std::size_t count) : nccl(library), places(count) {}
+    const FakeNccl nccl;
+    std::vector<char> places;  // their addresses are the streams
+  };
+  const std::shared_ptr<State> state_;  // the queues' work uses it
   const std::vector<DeviceQueue*> queues_;
   RoundMarks rounds_;
   const int first_rank_;
-  std::vector<char> places_;  // their addresses are the streams
-  void (*use_)(int) = nullptr;
-  bool (*done_)(const void*) = nullptr;
 };
 
 class EmulatedAccelerator final : public Accelerator {
@@ -155,7 +192,10 @@ class EmulatedAccelerator final : public Accelerator {
   int count() const override { return emulated_gpus(); }
   at::Device device(int) const override { return at::kCPU; }
   std::unique_ptr<DeviceQueue> make_queue(int) override {
-    return std::make_unique<EmulatedQueue>(number("LANEWISE_EMULATED_DELAY_US", 1'000'000), ++queues_);
+    ++queues_;
+    const auto [queue, work] = hang();
+    return std::make_unique<EmulatedQueue>(number("LANEWISE_EMULATED_DELAY_US", 1'000'000), queues_,
+                                           queues_ == queue ? work : 0);
   }
   at::Tensor host_memory(std::int64_t bytes) override { return at::zeros({bytes}, at::kByte); }
   std::unique_ptr<DeviceStreams> streams(std::vector<DeviceQueue*> queues, int first_rank) override {
@@ -170,6 +210,10 @@ class EmulatedAccelerator final : public Accelerator {
   }
   void settle() override {}
   std::string name(int) const override { return "emulated"; }
+  std::int64_t part_bytes() const override {
+    const int bytes = number("LANEWISE_EMULATED_PART_BYTES", 1 << 30);
+    return bytes > 0 ? bytes : kPartBytes;
+  }
 
  private:
   std::uint64_t queues_ = 0;

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/devices/bucket_parts.h"
 #include "runtime/devices/bucket_pass.h"
 #include "runtime/devices/streams.h"
 
@@ -23,6 +25,12 @@ class Recording {
  public:
   virtual ~Recording() = default;
   virtual void replay() = 0;
+};
+
+// A place in a queue's work that another queue can wait for; made by DeviceQueue::make_point().
+class QueuePoint {
+ public:
+  virtual ~QueuePoint() = default;
 };
 
 class DeviceQueue {
@@ -37,7 +45,13 @@ class DeviceQueue {
   // What is issued here from now on begins after all that `other` was given so far.
   virtual void wait_for(DeviceQueue& other) = 0;
 
-  // A point behind all that was issued so far, and whether it has been reached; never waits.
+  virtual std::unique_ptr<QueuePoint> make_point() = 0;
+  // To be called within run(): the point is now behind all that was issued so far.
+  virtual void reach(QueuePoint& point) = 0;
+  // What is issued here from now on begins after the point of another queue, where that has reached it last.
+  virtual void wait_for(const QueuePoint& point) = 0;
+
+  // A mark behind all that was issued so far, and whether it has been reached; never waits.
   virtual std::uint64_t mark() = 0;
   virtual bool reached(std::uint64_t mark) = 0;
 
@@ -49,11 +63,22 @@ class DeviceQueue {
   virtual void add_buckets(const BucketPass& pass) = 0;
 };
 
-// Returns once the mark is reached; throws what the queue's work threw. Asks all the time at first, since what is late
-// by less than a sleep would cost a round; then now and then.
-void wait_until(DeviceQueue& queue, std::uint64_t mark);
+// Asks until it is so, or the time is over: all the time at first, since what is late by less than a sleep would cost a
+// round; then now and then. Whether it is so.
+bool comes_true(const std::function<bool()>& so, std::chrono::milliseconds timeout);
+
+// That the host waits for a GPU at most, and whose work it waits for, in messages: "lane3 on cuda:1".
+struct Patience {
+  std::string who;
+  std::chrono::milliseconds timeout{60000};
+};
+
+// Returns once the mark is reached; throws what the queue's work threw, and Error(kDevice) when the time is over: a GPU
+// may hang.
+void wait_until(DeviceQueue& queue, std::uint64_t mark, const Patience& patience);
 // The same for all that was issued so far.
-inline void wait_for_all(DeviceQueue& queue) { wait_until(queue, queue.mark()); }
+inline void wait_for_all(DeviceQueue& queue, const Patience& patience) { wait_until(queue, queue.mark(), patience); }
+[[noreturn]] void fail_late(const Patience& patience);
 
 // The rounds that NCCL was given in some queues, as each queue's marks behind them, and which of them are done there.
 class RoundMarks {
@@ -85,8 +110,11 @@ class Accelerator {
   virtual std::unique_ptr<DeviceStreams> streams(std::vector<DeviceQueue*> queues, int first_rank) = 0;
   // Path of NCCL's library.
   virtual std::string nccl() const = 0;
-  // Returns when what was done with tensors outside of queues, while setting up, is done on the devices.
+  // Returns when what was done with tensors outside of queues, while setting up, is done on the devices. Throws
+  // Error(kDevice) when that takes too long.
   virtual void settle() = 0;
+  // Gradients that are worth a collective of their own, in bytes (runtime/devices/bucket_parts.h).
+  virtual std::int64_t part_bytes() const { return kPartBytes; }
   // "NVIDIA H200", or what it is instead.
   virtual std::string name(int gpu) const = 0;
 };

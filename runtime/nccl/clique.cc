@@ -16,6 +16,11 @@ constexpr std::chrono::milliseconds kFarewell{2000};
 constexpr auto kSpin = std::chrono::microseconds(200);  // then polls rest in between
 constexpr auto kRest = std::chrono::microseconds(50);
 
+std::string text_of(NcclRound round) {
+  return round.parts == 1 ? fmt::format("round {}", round.number)
+                          : fmt::format("round {}, part {} of {}", round.number, round.part + 1, round.parts);
+}
+
 }  // namespace
 
 std::string NcclClique::make_unique_id(const NcclLibrary& nccl) {
@@ -64,19 +69,24 @@ NcclClique::~NcclClique() {
   for (const ncclComm_t one : communicators_) nccl_.comm_destroy(one);
 }
 
-void NcclClique::launch(const std::vector<void*>& buffers, std::size_t count, ncclDataType_t type,
-                        std::uint64_t round) {
-  const std::string doing = fmt::format("in round {}", round);
+void NcclClique::launch(const NcclSum& sum) {
+  const std::string doing = "in " + text_of(sum.round);
   if (communicators_.empty()) fail(doing, "the ranks have parted");
   // Ready is launched: before that, a stream looks as if it had nothing to do.
-  in_group(doing, {"enqueued", round}, {"launched", round}, [&](int i) {
-    return nccl_.all_reduce(buffers[i], buffers[i], count, type, ncclSum, communicators_[i],
-                            static_cast<cudaStream_t>(streams_.stream(i)));
+  in_group(doing, {"enqueued", sum.round}, {"launched", sum.round}, [&](int i) {
+    for (const NcclSum::Piece& piece : sum.pieces) {
+      void* const at = static_cast<char*>(sum.buffers[i]) + piece.begin * (sum.is_double ? 8 : 4);
+      const ncclResult_t result =
+          nccl_.all_reduce(at, at, static_cast<std::size_t>(piece.count), sum.is_double ? ncclFloat64 : ncclFloat32,
+                           ncclSum, communicators_[i], static_cast<cudaStream_t>(streams_.stream(i)));
+      if (result != ncclSuccess && result != ncclInProgress) return result;
+    }
+    return ncclSuccess;
   });
 }
 
-void NcclClique::finish(std::uint64_t round) {
-  const std::string doing = fmt::format("in round {}", round);
+void NcclClique::finish(NcclRound round) {
+  const std::string doing = "in " + text_of(round);
   if (communicators_.empty()) fail(doing, "the ranks have parted");
   wait(Until::kDone, doing, {"reduced", round});
   streams_.finished();
@@ -148,7 +158,7 @@ void NcclClique::abort() {
 std::string NcclClique::recorded() const {
   std::string text;
   for (int i = 0; i < place_.count; ++i)
-    text += fmt::format("  {}: {}, round {}\n", place_.names[i], last_[i].what, last_[i].round);
+    text += fmt::format("  {}: {}, {}\n", place_.names[i], last_[i].what, text_of(last_[i].round));
   return text;
 }
 

@@ -1,5 +1,5 @@
 // An NcclClique is this process's ranks among all that reduce together: a communicator a device, and one thread that
-// issues for all of them, in one group a round (NCCL: a group belongs to its thread).
+// issues for all of them, in one group a round, or part of one (NCCL: a group belongs to its thread).
 //
 // Nothing waits without an end: communicators do not block, and who waits for them polls their error and a deadline.
 // After a failure all of them are aborted, and what each rank did last is part of the message. Not verified on a GPU.
@@ -13,6 +13,7 @@
 
 #include "runtime/devices/streams.h"
 #include "runtime/nccl/library.h"
+#include "runtime/nccl/sum.h"
 
 namespace lanewise {
 
@@ -36,17 +37,16 @@ class NcclClique {
   NcclClique(const NcclClique&) = delete;
   NcclClique& operator=(const NcclClique&) = delete;
 
-  // buffers[i], of `count` elements on the device of rank first + i, becomes the sum over all ranks; in place, and in
-  // the order of the device's stream. Returns when it is launched everywhere here. Throws Error(kPeer), with everything
-  // aborted; the clique is then of no more use.
-  void launch(const std::vector<void*>& buffers, std::size_t count, ncclDataType_t type, std::uint64_t round);
-  // Returns when the oldest round that was not finished, this one, is done; otherwise as launch().
-  void finish(std::uint64_t round);
+  // The buffers' pieces become the sum over all ranks; in place, and in the order of the device's stream. Returns when
+  // it is launched everywhere here. Throws Error(kPeer), with everything aborted; the clique is then of no more use.
+  void launch(const NcclSum& sum);
+  // Returns when the oldest sum that was not finished, this one, is done; otherwise as launch().
+  void finish(NcclRound round);
 
  private:
   struct Event {
     const char* what = "";
-    std::uint64_t round = 0;
+    NcclRound round;
   };
   enum class Until { kReady, kDone };
 

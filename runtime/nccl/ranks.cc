@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <exception>
 #include <utility>
 
 #include "runtime/devices/worker_thread.h"
@@ -46,30 +47,52 @@ class NcclRanks::Impl {
     issuing_.run([this] { clique_.reset(); });
   }
 
-  void launch(const std::vector<void*>& buffers, std::size_t count, bool is_double, std::uint64_t round) {
+  void launch(const NcclSum& sum, const std::function<void()>& before) {
     issuing_.run([&] {
-      clique_->launch(buffers, count, is_double ? ncclFloat64 : ncclFloat32, round);
-      streams_->launched();
+      if (failure_) std::rethrow_exception(failure_);
+      issue(sum, before);
     });
   }
-  void finish(std::uint64_t round) {
+  void post(NcclSum sum, std::function<void()> before) {
+    issuing_.post([this, sum = std::move(sum), before = std::move(before)] {
+      if (failure_) return;
+      try {
+        issue(sum, before);
+      } catch (...) {
+        failure_ = std::current_exception();
+      }
+    });
+  }
+  void wait() {
+    issuing_.run([&] {
+      if (failure_) std::rethrow_exception(failure_);
+    });
+  }
+  void finish(NcclRound round) {
     issuing_.run([&] { clique_->finish(round); });
   }
 
  private:
+  void issue(const NcclSum& sum, const std::function<void()>& before) {
+    before();
+    clique_->launch(sum);
+    streams_->launched();
+  }
+
   const NcclLibrary nccl_;
   std::unique_ptr<DeviceStreams> streams_;
   std::unique_ptr<NcclClique> clique_;
-  WorkerThread issuing_;  // speaks for all ranks here
+  std::exception_ptr failure_;  // of what was posted; the issuing thread's
+  WorkerThread issuing_;        // speaks for all ranks here
 };
 
 NcclRanks::NcclRanks(World& world, Accelerator& accelerator, std::vector<DeviceQueue*> queues, const Options& options)
     : impl_(std::make_unique<Impl>(world, accelerator, std::move(queues), options)) {}
 NcclRanks::~NcclRanks() = default;
 
-void NcclRanks::launch(const std::vector<void*>& buffers, std::size_t count, bool is_double, std::uint64_t round) {
-  impl_->launch(buffers, count, is_double, round);
-}
-void NcclRanks::finish(std::uint64_t round) { impl_->finish(round); }
+void NcclRanks::launch(const NcclSum& sum, const std::function<void()>& before) { impl_->launch(sum, before); }
+void NcclRanks::post(NcclSum sum, std::function<void()> before) { impl_->post(std::move(sum), std::move(before)); }
+void NcclRanks::wait() { impl_->wait(); }
+void NcclRanks::finish(NcclRound round) { impl_->finish(round); }
 
 }  // namespace lanewise

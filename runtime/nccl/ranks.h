@@ -3,12 +3,13 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/devices/queue.h"
+#include "runtime/nccl/sum.h"
 #include "runtime/world.h"
 
 namespace lanewise {
@@ -25,11 +26,15 @@ class NcclRanks {
   NcclRanks(World& world, Accelerator& accelerator, std::vector<DeviceQueue*> queues, const Options& options);
   ~NcclRanks();
 
-  // buffers[i], of `count` float32 or float64 elements on the device of rank i here, becomes the sum over all ranks, in
-  // place and in the queue's order. Returns when it is launched. Throws Error(kPeer), with everything aborted.
-  void launch(const std::vector<void*>& buffers, std::size_t count, bool is_double, std::uint64_t round);
-  // Returns when the oldest round that was not finished, this one, is done; otherwise as launch().
-  void finish(std::uint64_t round);
+  // The buffers' pieces become the sum over all ranks, in place and in the queue's order; `before` is called by the
+  // thread that launches, right before. Returns when it is launched. Throws Error(kPeer), with everything aborted.
+  void launch(const NcclSum& sum, const std::function<void()>& before);
+  // The same, and returns at once: what goes wrong is thrown by the next wait() or launch().
+  void post(NcclSum sum, std::function<void()> before);
+  // Returns when all that was posted is launched.
+  void wait();
+  // Returns when the oldest sum that was not finished, this one, is done; otherwise as launch().
+  void finish(NcclRound round);
 
  private:
   class Impl;

@@ -99,6 +99,7 @@ void Library::launch(const Op& op) {
     }
   }
   stream.ops.emplace_back(&comm, op.index);
+  ++stream.launched;
   comm.ops.push_back(op);
   comm.ops.back().comm = nullptr;  // which would keep itself alive
 }

@@ -34,6 +34,8 @@ using StreamKey = std::pair<const void*, int>;
 struct Stream {
   std::deque<std::pair<const Comm*, std::int64_t>> ops;  // launched, in order: whose, and which of its collectives
   CommPtr user;                                          // the communicator whose device the stream is on
+  std::int64_t launched = 0, completed = 0;              // of ops
+  std::optional<std::int64_t> opened;                    // so many may begin; absent: all
 };
 
 // A rank's part in a collective. What it is copied from and to belongs to the caller.

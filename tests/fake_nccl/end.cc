@@ -99,7 +99,8 @@ void Library::end(const CommPtr& comm, Life life) {
   if (life == Life::kAborted) comm->clique->broken = true;
   comm->ops.clear();
   for (auto& [key, stream] : streams_) {
-    std::erase_if(stream.ops, [&](const auto& op) { return op.first == comm.get(); });
+    stream.completed +=
+        static_cast<std::int64_t>(std::erase_if(stream.ops, [&](const auto& op) { return op.first == comm.get(); }));
     if (stream.user == comm) stream.user = nullptr;
   }
   std::erase(live_, comm);

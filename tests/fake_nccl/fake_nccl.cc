@@ -161,6 +161,21 @@ bool fake_nccl_stream_done(const void* stream) {
   return library().stream_done(stream);
 }
 
+void fake_nccl_open_stream(const void* stream, std::int64_t count) {
+  Lock lock(library().mutex);
+  library().open_stream(stream, count);
+}
+
+std::int64_t fake_nccl_stream_launched(const void* stream) {
+  Lock lock(library().mutex);
+  return library().stream_launched(stream);
+}
+
+std::int64_t fake_nccl_stream_completed(const void* stream) {
+  Lock lock(library().mutex);
+  return library().stream_completed(stream);
+}
+
 char* fake_nccl_violations() {
   Lock lock(library().mutex);
   return ::strdup(library().notes.violations().c_str());

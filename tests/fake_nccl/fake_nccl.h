@@ -63,6 +63,14 @@ bool fake_nccl_inject(FakeNcclFault fault, int rank, std::int64_t at, std::int64
 // are complete. Null means the default streams of all devices.
 bool fake_nccl_stream_done(const void* stream);
 
+// A stream has other work, too, between its collectives: of those that were ever launched on it, `count` may begin, and
+// the others wait for another call of this. Without any call none waits. Not for the null stream.
+void fake_nccl_open_stream(const void* stream, std::int64_t count);
+
+// Collectives that were ever launched on it, and of these those that are complete.
+std::int64_t fake_nccl_stream_launched(const void* stream);
+std::int64_t fake_nccl_stream_completed(const void* stream);
+
 // The rules that were broken, a line each, the first 256.
 char* fake_nccl_violations();
 

@@ -155,6 +155,22 @@ bool Library::stream_done(const void* stream) const {
                      [&](const auto& entry) { return entry.first.first != stream || entry.second.ops.empty(); });
 }
 
+// Of a stream that is not null.
+void Library::open_stream(const void* stream, std::int64_t count) {
+  streams_[{stream, -1}].opened = count;
+  wake_.notify_one();
+}
+
+std::int64_t Library::stream_launched(const void* stream) const {
+  const auto at = streams_.find({stream, -1});
+  return at != streams_.end() ? at->second.launched : 0;
+}
+
+std::int64_t Library::stream_completed(const void* stream) const {
+  const auto at = streams_.find({stream, -1});
+  return at != streams_.end() ? at->second.completed : 0;
+}
+
 std::string Library::live() const {
   std::string all;
   for (const CommPtr& comm : live_) {

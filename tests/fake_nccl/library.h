@@ -62,6 +62,9 @@ class Library {
   // ---- what the test asks and sets
 
   bool stream_done(const void* stream) const;
+  void open_stream(const void* stream, std::int64_t count);
+  std::int64_t stream_launched(const void* stream) const;
+  std::int64_t stream_completed(const void* stream) const;
   std::string live() const;
 
   std::mutex mutex;
@@ -118,6 +121,7 @@ class Library {
   bool due(Time time);
   bool move_launches();
   bool move_init(Comm& comm);
+  static bool may_begin(const Stream& stream, const Comm& comm, const Op& op);
   bool move_op(Comm& comm);
   bool move_finalize(Comm& comm);
   void arrive(Comm& comm, const Op& op);

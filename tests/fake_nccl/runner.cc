@@ -80,13 +80,18 @@ bool Library::move_init(Comm& comm) {
   return true;
 }
 
+bool Library::may_begin(const Stream& stream, const Comm& comm, const Op& op) {
+  const bool first = stream.ops.front() == std::pair<const Comm*, std::int64_t>(&comm, op.index);
+  return first && (!stream.opened || stream.completed < *stream.opened);
+}
+
 // The first collective in the communicator's queue.
 bool Library::move_op(Comm& comm) {
   if (comm.ops.empty()) return false;
   Op& op = comm.ops.front();
   switch (op.stage) {
     case Op::Stage::kLaunched:
-      if (streams_.at(op.stream).ops.front() != std::pair<const Comm*, std::int64_t>(&comm, op.index)) return false;
+      if (!may_begin(streams_.at(op.stream), comm, op)) return false;
       op.due = later_or_late(comm, op.index, Delay::kStart);
       op.stage = Op::Stage::kDelayed;
       return true;
@@ -154,7 +159,9 @@ void Library::deliver(Comm& comm, const Op& op) {
     const std::uint64_t at = static_cast<std::uint64_t>(*bit) % (shared.result->size() * 8);
     to[at / 8] ^= static_cast<unsigned char>(1u << (at % 8));
   }
-  streams_.at(op.stream).ops.pop_front();
+  Stream& stream = streams_.at(op.stream);
+  stream.ops.pop_front();
+  ++stream.completed;
   comm.ops.pop_front();
   if (++shared.delivered == comm.clique->ranks()) comm.clique->collectives.erase(index);
 }

@@ -1,8 +1,11 @@
 // Lanes on GPUs, without one: the command itself knows nothing of CUDA, and emulated GPUs train what the host trains.
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
+#include <regex>
 
 #include "tests/product/run_command.h"
 
@@ -73,6 +76,31 @@ TEST_CASE("gpu: gpu8 trains on eight emulated GPUs, and the report tells of them
   CHECK(report["devices"][7]["device"] == "cuda:7");
   CHECK(report["devices"][7]["name"] == "emulated");
   CHECK(report["exchange"] == "nccl");
+}
+
+TEST_CASE("gpu: a GPU that hangs ends the run in time with exit 9, and the lanes' last rounds are told") {
+  const TempDir dir;
+  for (const char* const device : {"cuda:0", "cuda:*"}) {
+    CAPTURE(device);
+    const auto start = std::chrono::steady_clock::now();
+    const Finished run =
+        lanewise_command({"run", "configs/gpu8.json", "--quiet", "--out", dir.path(std::string("run") + device[5]),
+                          "--peer-timeout", "1", "--set", "run.steps=1000", "--set", "models.net.kernel=library",
+                          "--set", std::string("lane.device=") + device},
+                         {.environment = {"LANEWISE_EMULATED_GPUS=8", "LANEWISE_EMULATED_HANG=8:50",
+                                          std::string("LANEWISE_EMULATED_NCCL=") + std::getenv("FAKE_NCCL")}});
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(15));
+    CHECK(run.exit == 9);
+    CAPTURE(run.err);
+    CHECK(contains(run.err, "has not done its work in 1 s: the GPU hangs, or is slower than --peer-timeout allows"));
+    // lane3 is one round behind those that it does not wait for.
+    const std::regex line(R"(lane(\d) \(cuda:\d\): issued (\d+) rounds, of which (\d+) are done, (\d+) were packed)");
+    std::map<int, int> done;
+    for (std::sregex_iterator at(run.err.begin(), run.err.end(), line), none; at != none; ++at)
+      done[std::stoi((*at)[1])] = std::stoi((*at)[3]);
+    REQUIRE(done.size() == 8);
+    for (int lane = 0; lane < 8; ++lane) CHECK(done[lane] == done[3] + (lane == 3 ? 0 : 1));
+  }
 }
 
 }  // namespace lanewise

@@ -1,27 +1,22 @@
-// The reduction of lanes on one GPU: a real one with LANEWISE_TEST_GPU set (not verified on a GPU), else an emulated
-// one.
+// The reduction of lanes on one GPU, a real or an emulated one.
 #include "runtime/devices/device_reduction.h"
 
 #include <cmath>
-#include <cstdlib>
 
-#include "runtime/device.h"
-#include "runtime/devices/emulated.h"
 #include "runtime/finite.h"
 #include "tests/check.h"
 #include "tests/runtime/buckets.h"
 #include "tests/runtime/emulated_gpus.h"
+#include "tests/runtime/real_gpu.h"
 
 using namespace lanewise;
 
 namespace {
 
-bool real() { return std::getenv("LANEWISE_TEST_GPU") != nullptr; }
-
 // Lanes whose buckets are on one GPU, and their reduction.
 struct OneGpu {
   OneGpu(int lanes, at::ScalarType dtype, std::int64_t width, DeviceReductionOptions options)
-      : accelerator(real() ? open_cuda_accelerator() : make_emulated_accelerator()),
+      : accelerator(one_gpu()),
         replicas(filled(lanes, dtype, width, false, std::nullopt, 0, {accelerator->device(0)})),
         reduction((accelerator->settle(), alone), replicas, *accelerator, {0}, options) {}
 
@@ -107,7 +102,7 @@ TEST_CASE("device reduction: two rounds may be under way, and each tells its own
   OneGpu gpu(3, at::kFloat, 20, {});
   DeviceReduction& reduction = gpu.reduction;
   reduction.issue({.number = 0});
-  wait_until(reduction.queue(0), reduction.queue(0).mark());
+  wait_for_all(reduction.queue(0), {"the reduction"});
   const double first = reduction.norm(0).item<double>();
   for (int lane = 0; lane < 3; ++lane) gpu.replicas.bucket(lane).narrow(0, 0, gpu.replicas.layout().parameters).mul_(2);
   gpu.accelerator->settle();

@@ -58,6 +58,56 @@ TEST_CASE("device training: every model trains on one, two and eight GPUs as on 
   }
 }
 
+TEST_CASE("device training: gradients reduced in parts, while the backward goes on, train what those of the whole do") {
+  const std::string deep = R"("type": "mlp", "hidden": [16, 16, 16, 16], "kernel": "library")";
+  for (const std::string& model : {deep, kGru, kLstm}) {
+    for (const char* const run : {R"("steps": 20, "state": "carry")", R"("steps": 12, "accumulate": 2)",
+                                  R"("steps": 12, "tbptt": 3, "state": "carry", "dtype": "float64")"}) {
+      for (const int gpus : {2, 8}) {
+        CAPTURE(model);
+        CAPTURE(run);
+        CAPTURE(gpus);
+        EmulatedGpus here(gpus, kDelayUs);
+        std::vector<std::string> sets = {"run.reduction=deterministic"};
+        for (int lane = 0; lane < 8; ++lane)
+          sets.push_back(fmt::format("lane{}.device=cuda:{}", lane, lane * gpus / 8));
+        const std::string text = topology(model, run).text();
+        const Ran whole = train(text, sets);
+        REQUIRE_MESSAGE(whole.exit() == 0, whole.reason());
+        CHECK_FALSE(whole.report["devices"][0].contains("parts"));
+        here.set_part_bytes(256);
+        const Ran parts = train(text, sets);
+        check_equal(parts, whole);
+        const auto& lane = parts.report["devices"][7];
+        const int count = lane["parts"];
+        CHECK(count >= 2);
+        CHECK(lane["early_parts"].get<int>() > 8 * (count - 1));  // in all rounds but the first ones
+        CHECK(lane["replayed_rounds"] == 0);
+        CHECK(lane["not_recorded"] == "its gradients are reduced in parts while the backward goes on");
+      }
+    }
+  }
+}
+
+TEST_CASE("device training: in parts, too, a step that is not finite is held back, and lanes without rows take part") {
+  Topology t =
+      topology(R"("type": "mlp", "hidden": [16, 16], "kernel": "library")", R"("steps": 100, "non_finite": "skip")");
+  t.source = R"("type": "script")";
+  write_scripts({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, 5, at::kFloat);
+  for (auto& [stream, script] : scripts()) {
+    if (stream == "gen2" || stream == "gen3") script[7].tag.weight = 0;  // all of lane1's
+  }
+  EmulatedGpus here(4, kDelayUs);
+  std::vector<std::string> sets = {"run.reduction=deterministic"};
+  for (int lane = 0; lane < 8; ++lane) sets.push_back(fmt::format("lane{}.device=cuda:{}", lane, lane / 2));
+  const Ran whole = train(t.text(), sets);
+  here.set_part_bytes(64);
+  const Ran parts = train(t.text(), sets);
+  check_equal(parts, whole);
+  CHECK(parts.report["skipped"]["steps"] == 1);
+  CHECK(parts.report["devices"][0]["parts"] == 6);
+}
+
 TEST_CASE("device training: windows, rounds that add up, dropout, clipping, schedules and checks of the weights") {
   struct Variant {
     std::string model, run, optimizer;

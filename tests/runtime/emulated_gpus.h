@@ -19,8 +19,15 @@ class EmulatedGpus {
     ::setenv("LANEWISE_EMULATED_NCCL", nccl, 1);
   }
   ~EmulatedGpus() {
-    for (const char* const name : {"LANEWISE_EMULATED_GPUS", "LANEWISE_EMULATED_DELAY_US", "LANEWISE_EMULATED_NCCL"})
+    for (const char* const name : {"LANEWISE_EMULATED_GPUS", "LANEWISE_EMULATED_DELAY_US", "LANEWISE_EMULATED_NCCL",
+                                   "LANEWISE_EMULATED_PART_BYTES", "LANEWISE_EMULATED_HANG"})
       ::unsetenv(name);
+  }
+  // Gradients are reduced in parts of at least so many bytes.
+  void set_part_bytes(int bytes) { ::setenv("LANEWISE_EMULATED_PART_BYTES", std::to_string(bytes).c_str(), 1); }
+  // A lane's rounds end before its so-manyth: a round is four pieces of work, what comes before it aside.
+  void hang(int lane, int work) {
+    ::setenv("LANEWISE_EMULATED_HANG", (std::to_string(2 * lane + 2) + ":" + std::to_string(work)).c_str(), 1);
   }
   EmulatedGpus(const EmulatedGpus&) = delete;
   EmulatedGpus& operator=(const EmulatedGpus&) = delete;

@@ -103,6 +103,9 @@ class Nccl {
   decltype(&fake_nccl_set_device) set_device = symbol("fake_nccl_set_device");
   decltype(&fake_nccl_inject) inject = symbol("fake_nccl_inject");
   decltype(&fake_nccl_stream_done) stream_done = symbol("fake_nccl_stream_done");
+  decltype(&fake_nccl_open_stream) open_stream = symbol("fake_nccl_open_stream");
+  decltype(&fake_nccl_stream_launched) stream_launched = symbol("fake_nccl_stream_launched");
+  decltype(&fake_nccl_stream_completed) stream_completed = symbol("fake_nccl_stream_completed");
 
  private:
   decltype(&fake_nccl_violations) violations_ = symbol("fake_nccl_violations");

@@ -74,3 +74,29 @@ TEST_CASE("fake nccl: a reset joins the background thread, whatever was going on
   CHECK(nccl.live() == "");
   CHECK(nccl.stream_done(stream(0)));
 }
+
+TEST_CASE("fake nccl: collectives of a stream begin when it is opened for them") {
+  const Nccl nccl;
+  Clique clique(nccl, 2);
+  REQUIRE(clique.ready());
+  nccl.open_stream(stream(1), 1);
+  for (int i = 0; i < 2; ++i) {
+    CHECK(clique.step() == ncclInProgress);
+    REQUIRE(clique.ready());
+  }
+  CHECK(eventually([&] { return nccl.stream_completed(stream(0)) == 1 && nccl.stream_completed(stream(1)) == 1; }));
+  pause_ms(20);
+  for (const int rank : {0, 1}) {
+    CHECK(nccl.stream_launched(stream(rank)) == 2);
+    CHECK(nccl.stream_completed(stream(rank)) == 1);
+  }
+  nccl.open_stream(stream(1), 2);
+  CHECK(clique.finished());
+  CHECK(nccl.stream_completed(stream(0)) == 2);
+  nccl.open_stream(stream(0), 2);
+  CHECK(clique.step() == ncclInProgress);
+  REQUIRE(clique.ready());
+  clique.abort();
+  CHECK(nccl.stream_completed(stream(0)) == 3);
+  CHECK(nccl.violations() == "");
+}

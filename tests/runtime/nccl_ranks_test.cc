@@ -3,6 +3,7 @@
 #include "runtime/devices/device_reduction.h"
 
 #include <cstdlib>
+#include <thread>
 
 #include "runtime/devices/emulated.h"
 #include "runtime/tensors.h"
@@ -11,6 +12,7 @@
 #include "tests/runtime/emulated_gpus.h"
 #include "tests/runtime/errors.h"
 #include "tests/runtime/fake_nccl.h"
+#include "tests/runtime/models.h"
 #include "tests/runtime/processes.h"
 
 using namespace lanewise;
@@ -27,16 +29,81 @@ class Fake : public Nccl {
 class Reduction {
  public:
   Reduction(World& world, Replicas& replicas, const std::string& mode, bool accumulates = false,
-            milliseconds timeout = milliseconds(20000))
+            milliseconds timeout = milliseconds(20000), std::int64_t part_bytes = kPartBytes)
       : accelerator_(make_emulated_accelerator()),
         reduction_(world, replicas, *accelerator_, std::vector<int>(static_cast<std::size_t>(replicas.domain_count())),
-                   {.mode = mode, .accumulates = accumulates, .peer_timeout = timeout}) {}
+                   {.mode = mode, .accumulates = accumulates, .peer_timeout = timeout, .part_bytes = part_bytes}) {}
   DeviceReduction* operator->() { return &reduction_; }
   DeviceReduction& operator*() { return reduction_; }
 
  private:
   const std::unique_ptr<Accelerator> accelerator_;
   DeviceReduction reduction_;
+};
+
+// Lanes of several parameters each, with random gradients in a queue of its own; reduced in parts of at least so many
+// bytes, or as a whole.
+class InParts {
+ public:
+  InParts(World& world, int lanes, bool per_device, std::int64_t part_bytes, bool accumulates = false,
+          milliseconds timeout = milliseconds(20000))
+      : replicas(
+            [] {
+              return make("mlp", {{"hidden", {24, 16}}}, {7}, {1});
+            },
+            "net",
+            {.domains = domains(per_device, lanes_of(lanes, world.rank(), world.size()).count()),
+             .lanes = lanes,
+             .streams = 2 * lanes,
+             .own = lanes_of(lanes, world.rank(), world.size())}),
+        reduction(world, replicas, "deterministic", accumulates, timeout, part_bytes) {
+    const auto accelerator = make_emulated_accelerator();
+    for (int lane = 0; lane < replicas.lane_count(); ++lane) {
+      queues.push_back(accelerator->make_queue(0));
+      points.emplace_back();
+      for (std::size_t part = 0; part < reduction->parts().size(); ++part)
+        points[lane].push_back(queues[lane]->make_point());
+    }
+  }
+
+  // `bad`: a lane, of all, whose gradient of the last parameter is NaN. What came of the round, and its bits.
+  std::string round(std::uint64_t number, RoundOfStep step = {}, int bad = -1) {
+    step.number = number;
+    for (int i = 0; i < replicas.lane_count(); ++i) {
+      const int lane = replicas.first_lane() + i;
+      queues[i]->run([this, i, lane, number, bad] {
+        const BucketLayout& layout = replicas.layout();
+        const at::Tensor values = at::cos(at::arange(layout.size(), at::kFloat) * (1 + lane) + 0.1 * (1 + number));
+        const std::vector<BucketPart>& parts = reduction->parts();
+        for (int part = 0; part < static_cast<int>(parts.size()); ++part) {
+          std::this_thread::sleep_for(std::chrono::microseconds(37 * (lane + number) % 200));
+          const auto fill = [&](std::int64_t begin, std::int64_t end) {
+            replicas.bucket(lane).narrow(0, begin, end - begin).copy_(values.narrow(0, begin, end - begin));
+          };
+          fill(parts[part].begin, parts[part].end);
+          if (lane == bad && part == 0) replicas.bucket(lane)[layout.offsets.back()] = NAN;
+          if (part + 1 == static_cast<int>(parts.size())) break;
+          queues[i]->reach(*points[i][part]);
+          reduction->hand_over(lane, part, number, *points[i][part]);
+        }
+        replicas.bucket(lane).narrow(0, layout.parameters, layout.tail()).zero_();
+        for (const int stream : {2 * lane, 2 * lane + 1}) replicas.bucket(lane)[layout.weight_at(stream)] = 1;
+      });
+    }
+    for (const auto& queue : queues) wait_for_all(*queue, {"a lane"});
+    if (reduction->parts().size() > 1) reduction->wait_for_parts();
+    reduction->issue(step);
+    const RoundOutcome outcome = reduction->outcome();
+    reduction->wait();
+    std::string text = fmt::format("{} {} {} ", outcome.n, outcome.norm, reduction->holds(0)[0].item<float>());
+    for (int d = 0; d < replicas.domain_count(); ++d) text += raw_bytes(replicas.reduced(d).contiguous());
+    return text;
+  }
+
+  Replicas replicas;
+  Reduction reduction;
+  std::vector<std::vector<std::unique_ptr<QueuePoint>>> points;  // by lane and part
+  std::vector<std::unique_ptr<DeviceQueue>> queues;              // last: their work uses the others
 };
 
 std::string bits_of(Replicas& r, int domain) { return std::string(raw_bytes(r.reduced(domain).contiguous())); }
@@ -102,6 +169,68 @@ TEST_CASE("nccl_conformance_8_ranks: ten thousand rounds with random delays give
   }
   CHECK(fake.violations() == "");
   CHECK(fake.live() == "");
+}
+
+TEST_CASE(
+    "nccl_conformance_8_ranks: parts have the bits of the whole, on one, two or eight GPUs, in one process or two") {
+  for (const int processes : {1, 2}) {
+    for (const bool per_device : {true, false}) {
+      for (const bool accumulates : {false, true}) {
+        CAPTURE(processes);
+        CAPTURE(per_device);
+        CAPTURE(accumulates);
+        const auto rounds = [&](std::int64_t part_bytes, std::size_t parts) {
+          Fake fake;
+          fake.set_delay(5, 200);
+          const std::vector<std::string> all = in_processes(processes, [&](World& world) {
+            if (world.size() == 1 && !per_device) return std::string();  // one GPU alone has no NCCL
+            InParts lanes(world, 8, per_device, part_bytes, accumulates);
+            std::string bits;
+            for (int number = 0; number < 12; ++number) {
+              const RoundOfStep step{.first = !accumulates || number % 2 == 0, .last = !accumulates || number % 2 == 1};
+              bits += lanes.round(number, step, number == 7 ? 5 : -1);
+            }
+            return lanes.reduction->parts().size() == parts ? bits : "other parts";
+          });
+          CHECK(fake.violations() == "");
+          CHECK(fake.live() == "");
+          return all;
+        };
+        const std::vector<std::string> whole = rounds(1 << 20, 1);
+        CHECK(rounds(64, 6) == whole);
+        CHECK(rounds(144, 3) == whole);
+      }
+    }
+  }
+}
+
+TEST_CASE("nccl_faults: in a part of a round each ends in time with the part, and no later part is begun") {
+  struct Fault {
+    FakeNcclFault fault;
+    std::int64_t value;
+    const char* says;
+  };
+  for (const Fault& f : {Fault{kFakeNcclError, ncclSystemError, "in round 2, part"},
+                         Fault{kFakeNcclHang, 0, "in round 2, part 2 of 3: rank 0 (lane0 on) waits for others"},
+                         Fault{kFakeNcclLaunchError, ncclUnhandledCudaError, "in round 2, part 2 of 3"},
+                         Fault{kFakeNcclLaterLaunchError, ncclUnhandledCudaError, "in round 2, part 2 of 3"}}) {
+    CAPTURE(f.fault);
+    Fake fake;
+    fake.inject(f.fault, 3, 2 * 4 + 1, f.value);  // a round has four collectives: three parts, and the tail
+    World alone;
+    const auto start = std::chrono::steady_clock::now();
+    const std::string error = error_of([&] {
+      InParts lanes(alone, 8, true, 144, false, milliseconds(300));
+      for (int number = 0; number < 5; ++number) lanes.round(number);
+    });
+    CHECK(seconds_since(start) < 4);
+    CAPTURE(error);
+    CHECK(error.starts_with("8: the reduction failed "));
+    CHECK(error.find(f.says) != std::string::npos);
+    CHECK(error.find("rank 3 (lane3 on): ") != std::string::npos);
+    CHECK(fake.violations() == "");
+    CHECK(fake.live() == "");
+  }
 }
 
 TEST_CASE("nccl_faults: each ends in time with the round, the rank and what the ranks did last, and nothing is left") {
