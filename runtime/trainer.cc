@@ -398,9 +398,10 @@ class Trainer::Impl final : public RunControl {
     return world_.size() == 1 ? whole : cut(whole, lanes_.own(), world_.first());
   }
   void add_flight_record() {
+    const std::string lines = devices_->flight_record();
+    if (lines.empty()) return;
     if (!record_.reason.ends_with('\n')) record_.reason += '\n';
-    record_.reason += devices_->flight_record();
-    record_.reason.pop_back();
+    record_.reason.append(lines, 0, lines.size() - 1);
   }
   void tell_failure(Exit exit) {
     world_.tell_failure(exit, fmt::format("{}: {}", lanes_.process_text(world_.rank()), record_.reason));

@@ -127,6 +127,7 @@ void DeviceTraining::tell(Reduced& reduced) {
 std::string DeviceTraining::flight_record() {
   std::string text;
   for (const auto& lane : lanes_) {
+    if (lane->rounds() == 0) continue;
     std::string done = "?";
     try {
       done = std::to_string(lane->rounds_done());

@@ -60,7 +60,7 @@ class DeviceTraining {
   void save_state(RecurrentState& recurrent);
   void load_state(const RecurrentState& recurrent);
 
-  // What each lane did last, a line each, for a run that has failed; while nothing is issued.
+  // What each lane did last, a line each, for a run that has failed; "" before the first round. While nothing is issued.
   std::string flight_record();
   // For the report: devices, and how rounds were issued.
   nlohmann::ordered_json told() const;
