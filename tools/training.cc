@@ -113,8 +113,7 @@ Plans plan_for_all(const std::function<Plans()>& make, double timeout_s) {
 }
 
 void add_peer_timeout(Options& options, std::string& text) {
-  options.text("--peer-timeout", text, "with several processes or GPUs, how long one may be late or silent (60)",
-               "SECONDS");
+  options.text("--peer-timeout", text, "how long another process, or a GPU, may be late or silent (60)", "SECONDS");
 }
 
 double peer_timeout(const std::string& text) {
