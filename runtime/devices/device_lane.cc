@@ -76,8 +76,8 @@ DeviceLane::DeviceLane(Accelerator& accelerator, int gpu, Replicas& replicas, in
 
 DeviceLane::~DeviceLane() = default;
 
-void DeviceLane::compare_by(const LossType& loss, double delta, std::int64_t outputs) {
-  loss_ = &loss;
+void DeviceLane::compare_by(LossType loss, double delta, std::int64_t outputs) {
+  loss_ = std::move(loss);
   delta_ = delta;
   outputs_ = outputs;
 }
@@ -130,7 +130,7 @@ void DeviceLane::stage(Slot& slot, const Batch& batch, bool stop) {
   to.x.copy_(batch.x);
   to.y.copy_(batch.y);
   mask_rows(batch.rows, to.x, to.y);
-  if (loss_->check) loss_->check(to.y, outputs_);
+  if (loss_.check) loss_.check(to.y, outputs_);
   set_flag(Flag::kEnded, std::ranges::all_of(batch.rows, [](const Tag& t) { return t.ended; }));
   const auto n = static_cast<std::int64_t>(streams_.size());
   to.begun.zero_();
@@ -210,7 +210,7 @@ void DeviceLane::train_plain(Slot& slot, const Pass& pass) {
   } else {
     prediction = forward_afresh(model, in.x, pass);
   }
-  const at::Tensor losses = loss_->rows(prediction, in.y, delta_);
+  const at::Tensor losses = loss_.rows(prediction, in.y, delta_);
   (losses * in.weights).sum().backward();
   const c10::NoGradGuard no_gradient;
   write_tail(slot, losses);
@@ -229,7 +229,7 @@ void DeviceLane::train_any(Slot& slot, const Batch& batch, std::span<const std::
   } else {
     prediction = forward_afresh(model, in.x, pass);
   }
-  const at::Tensor counting = counting_losses(*loss_, delta_, prediction, in.y, batch.rows);
+  const at::Tensor counting = counting_losses(loss_, delta_, prediction, in.y, batch.rows);
   if (counting.numel() > 0) weighted_sum(counting, batch.rows).backward();
   const c10::NoGradGuard no_gradient;
   at::Tensor losses = at::zeros_like(in.weights);
@@ -286,7 +286,7 @@ DeviceLane::Result DeviceLane::predict(const Batch& batch, RecurrentState& recur
     } else {
       prediction = forward_afresh(model, on_device, pass);
     }
-    result.losses = losses_of_rows(counting_losses(*loss_, delta_, prediction, y.to(device_), rows), rows);
+    result.losses = losses_of_rows(counting_losses(loss_, delta_, prediction, y.to(device_), rows), rows);
     result.prediction = prediction.cpu();
   });
   wait_for_all(*queue_);

@@ -34,7 +34,7 @@ class DeviceLane {
 
   // Before the first round.
   // `outputs`: values of a prediction.
-  void compare_by(const LossType& loss, double delta, std::int64_t outputs);
+  void compare_by(LossType loss, double delta, std::int64_t outputs);
 
   // Issues a round: the bucket then holds the gradient and the tail, but for the flag of what is not finite. By one
   // thread at a time. `predicts`: result() will be asked for.
@@ -82,7 +82,7 @@ class DeviceLane {
   const std::vector<int> streams_;
   const bool carries_;
   const Dropout& dropout_;
-  const LossType* loss_ = nullptr;
+  LossType loss_;
   double delta_ = 1;
   std::int64_t outputs_ = 0;
   const at::Device device_;
