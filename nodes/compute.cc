@@ -50,13 +50,15 @@ class Compute final : public Node {
       f.add("delta", &delta, "huber: where the square becomes linear").above(0);
       f.add("loss_path", &loss_path,
             "torchscript: the archive, by torch.jit.script(module).save(); it is code, which only a run loads");
-      f.add("loss_sha256", &loss_sha256, "torchscript: of the archive; another one is refused. Without it, any will do");
+      f.add("loss_sha256", &loss_sha256,
+            "torchscript: of the archive; another one is refused. Without it, any will do");
       if (const std::string problem = sha256_problem(loss_sha256); !problem.empty()) f.problem("loss_sha256", problem);
       const bool scripted = loss == "torchscript";
       if (scripted && loss_path.text.empty())
         f.problem("loss", "the loss torchscript is code of yours; name its archive by loss_path");
       if (!scripted && !loss_path.text.empty())
-        f.problem("loss_path", fmt::format("the loss {} has no archive; torchscript has, so name that as the loss", loss));
+        f.problem("loss_path",
+                  fmt::format("the loss {} has no archive; torchscript has, so name that as the loss", loss));
     }
   };
 
@@ -122,8 +124,7 @@ class Compute final : public Node {
     const PlanEdge& edge = context.plan.edges[context.node.inputs[0]];
     const Signature& batch = context.plan.nodes[edge.from].signatures[edge.from_port];
     try {
-      const std::string& bytes =
-          context.services.get<Archives>().read(params_.loss_path.text, params_.loss_sha256);
+      const std::string& bytes = context.services.get<Archives>().read(params_.loss_path.text, params_.loss_sha256);
       return type.load(bytes, params_.loss_path.text, replicas_.weights(0).scalar_type(),
                        *context.node.signatures[kPrediction].y, *batch.y, batch.integer_target);
     } catch (const Error& error) {

@@ -67,9 +67,8 @@ const std::string& Archives::read(const std::string& path, const std::string& sh
 }
 
 std::string sha256_problem(const std::string& text) {
-  const bool good = text.empty() || (text.size() == kSha256Digits && std::ranges::all_of(text, [](unsigned char c) {
-                                       return std::isxdigit(c) != 0;
-                                     }));
+  const bool good = text.empty() || (text.size() == kSha256Digits &&
+                                     std::ranges::all_of(text, [](unsigned char c) { return std::isxdigit(c) != 0; }));
   return good ? "" : fmt::format("a SHA-256 has {} hexadecimal digits; sha256sum FILE prints it", kSha256Digits);
 }
 

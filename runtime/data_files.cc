@@ -9,11 +9,12 @@ namespace lanewise {
 
 namespace {
 
-// Adds `path` under `name`, where it is a regular file.
-void add(const std::string& name, const std::string& path, std::map<std::string, std::string>& sums,
+// Adds the file under `name`, where it is a regular one, with a path that is the same wherever a run is resumed from.
+void add(const std::string& name, const std::string& file, std::map<std::string, std::string>& sums,
          nlohmann::ordered_json& files) {
   std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return;
+  if (!std::filesystem::is_regular_file(file, ignored)) return;
+  const std::string path = std::filesystem::absolute(file).lexically_normal();
   if (!sums.contains(path)) {
     try {
       sums[path] = InputFile(path).sha256();

@@ -8,8 +8,8 @@
 
 namespace lanewise {
 
-// {node id: {"path", "sha256"}} of every source that reads a regular file, and code_files(). Throws Error(kData) when
-// one cannot be read.
+// {node id: {"path" (absolute), "sha256"}} of every source that reads a regular file, and code_files(). Throws
+// Error(kData) when one cannot be read.
 nlohmann::ordered_json data_files(const Plan& plan);
 
 // The same of models ("models.net") and losses ("lane3") that are code of the user's.

@@ -2,9 +2,9 @@
 //
 //   forward(out, y) -> r     out [rows, …output], y [rows, …target] -> one loss a row, [rows]
 //
-// It is not trained: it has no parameters that require a gradient, and runs in evaluation mode. A model's output has the
-// target's shape, or is [outputs] where the model is given that, as it has to be for class numbers. Like a model, it is
-// tried out once before step 0.
+// It is not trained: it has no parameters that require a gradient, and runs in evaluation mode. A model's output has
+// the target's shape, or is [outputs] where the model is given that, as it has to be for class numbers. Like a model,
+// it is tried out once before step 0.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
@@ -44,10 +44,10 @@ class ScriptedLoss {
     const std::int64_t k = prediction.size(0), n = prediction.size(1);
     const at::Tensor losses = module_.forward({prediction.flatten(0, 1), target.flatten(0, 1)}, false).front();
     if (!losses.defined() || shape_of(losses) != Shape{k * n}) {
-      refuse(fmt::format("forward gives {} for {} rows, and one loss a row, {}, is needed: take the mean over a row's "
-                         "values, not over rows (reduction=\"none\")",
-                         losses.defined() ? to_string(shape_of(losses)) : "nothing", k * n,
-                         to_string(Shape{k * n})));
+      refuse(
+          fmt::format("forward gives {} for {} rows, and one loss a row, {}, is needed: take the mean over a row's "
+                      "values, not over rows (reduction=\"none\")",
+                      losses.defined() ? to_string(shape_of(losses)) : "nothing", k * n, to_string(Shape{k * n})));
     }
     if (losses.scalar_type() != prediction.scalar_type()) {
       refuse(fmt::format("forward gives losses of {} for predictions of {}; let it keep to their dtype",
@@ -65,7 +65,8 @@ class ScriptedLoss {
     const at::Tensor drawn = library_random_state();
     const at::Tensor both = rows(out, y);
     if (!at::equal(drawn, library_random_state())) refuse("its forward draws random numbers");
-    if (!both.requires_grad()) refuse("no gradient goes back from its losses to the prediction; something detaches them");
+    if (!both.requires_grad())
+      refuse("no gradient goes back from its losses to the prediction; something detaches them");
     if (state() != attributes) refuse("its forward changes what it holds; a loss is a function of out and y alone");
     const at::Tensor one = rows(out.narrow(1, 0, 1), y.narrow(1, 0, 1));
     if (!at::allclose(both.narrow(1, 0, 1), one, kAlike, kAlike, /*equal_nan=*/true))
@@ -103,8 +104,9 @@ class ScriptedLoss {
 Shape output_shape(const Shape& target, bool integer_target, const std::optional<Shape>& outputs) {
   if (outputs) return *outputs;
   if (integer_target) {
-    throw Error(Exit::kPipeline, "the loss torchscript needs to know how many values the model gives for a class number; "
-                                 "give the model outputs");
+    throw Error(Exit::kPipeline,
+                "the loss torchscript needs to know how many values the model gives for a class number; "
+                "give the model outputs");
   }
   if (target.empty()) throw Error(Exit::kPipeline, "the loss torchscript takes targets of rank 1 or more");
   return target;
@@ -123,7 +125,9 @@ LossType torchscript_loss() {
     const auto loss = std::make_shared<ScriptedLoss>(bytes, path, dtype);
     loss->try_out(output, target, integer_target);
     LossType loaded = torchscript_loss();
-    loaded.rows = [loss](const at::Tensor& prediction, const at::Tensor& y, double) { return loss->rows(prediction, y); };
+    loaded.rows = [loss](const at::Tensor& prediction, const at::Tensor& y, double) {
+      return loss->rows(prediction, y);
+    };
     return loaded;
   };
   return type;

@@ -57,7 +57,7 @@ struct Contents {
   at::ScalarType dtype = at::kFloat;
   std::int64_t state_size = 0;  // 0: forward(x)
   std::vector<ScriptModule::Named> tensors;
-  std::vector<bool> changes;  // in training
+  std::vector<bool> changes;                  // in training
   std::vector<std::size_t> trained, buffers;  // indices of tensors
 };
 
@@ -143,9 +143,10 @@ void try_training(Contents& contents, ScriptModule& module, const at::Tensor& x,
   const std::vector<std::string> attributes = module.other_attributes();
   const Result result = call(contents, module, x, zero_state(), /*training=*/true);
   if (!at::equal(drawn, library_random_state()) && dropout == "refuse") {
-    refuse(contents, "in training it draws random numbers (active dropout), which are LibTorch's own: no resumed run "
-                     "repeats them, and lanes share them. Take dropout out (p=0), or declare the model \"dropout\": "
-                     "\"inexact\"");
+    refuse(contents,
+           "in training it draws random numbers (active dropout), which are LibTorch's own: no resumed run "
+           "repeats them, and lanes share them. Take dropout out (p=0), or declare the model \"dropout\": "
+           "\"inexact\"");
   }
   for (const std::size_t i : contents.trained) {
     if (!same_values(module.at(i).detach(), contents.tensors[i].value))
@@ -170,8 +171,9 @@ void try_training(Contents& contents, ScriptModule& module, const at::Tensor& x,
   at::Tensor sum = result.y.sum();
   if (result.state.defined()) sum = sum + result.state.sum();
   if (!result.y.requires_grad()) {
-    refuse(contents, "no gradient goes back through what forward gives (detach(), no_grad(), item() or a conversion "
-                     "to an integer lies between), so that nothing would be learnt");
+    refuse(contents,
+           "no gradient goes back through what forward gives (detach(), no_grad(), item() or a conversion "
+           "to an integer lies between), so that nothing would be learnt");
   }
   sum.backward();
   std::vector<std::size_t> without;
@@ -200,8 +202,9 @@ void try_rows(const Contents& contents, ScriptModule& module, const at::Tensor& 
     return a.defined() && !at::allclose(a.narrow(0, 0, 1), b, kAlike, kAlike, /*equal_nan=*/true);
   };
   if (apart(both.y, one.y) || apart(both.state, one.state)) {
-    refuse(contents, "a row's result depends on the other rows of the batch, which are other streams; the first axis "
-                     "is the batch (batch_first=True), and no mean, norm or attention may go over it");
+    refuse(contents,
+           "a row's result depends on the other rows of the batch, which are other streams; the first axis "
+           "is the batch (batch_first=True), and no mean, norm or attention may go over it");
   }
 }
 
@@ -255,8 +258,9 @@ class Torchscript final : public Model {
       prediction = at::stack(steps);
     }
     if (versions() != before || !module_->at(contents_->trained[0]).is_same(leaves_[0])) {
-      refuse(*contents_, "forward changes a parameter, or a buffer that it left alone before step 0; what training "
-                         "changes has to change in every batch");
+      refuse(*contents_,
+             "forward changes a parameter, or a buffer that it left alone before step 0; what training "
+             "changes has to change in every batch");
     }
     if (pass.training) give_buffers();
     return prediction;
@@ -329,8 +333,9 @@ std::int64_t state_size_of(const Contents& contents, const ScriptModule& module,
   }
   const std::optional<std::int64_t> own = module.integer("state_size");
   if (!own && !asked) {
-    refuse(contents, "forward takes a state [rows, S]; give the module an integer attribute state_size that says S, or "
-                     "the model the parameter state_size");
+    refuse(contents,
+           "forward takes a state [rows, S]; give the module an integer attribute state_size that says S, or "
+           "the model the parameter state_size");
   }
   if (own && asked && *own != *asked) {
     refuse(contents, fmt::format("state_size is {} in the pipeline and {} in the module; leave it out", *asked, *own));
@@ -362,8 +367,9 @@ std::function<std::unique_ptr<Model>()> load(const nlohmann::json& values, const
   for (std::size_t i = 0; i < contents->tensors.size(); ++i)
     (contents->tensors[i].trained ? contents->trained : contents->buffers).push_back(i);
   if (contents->trained.empty()) {
-    refuse(*contents, "it has no parameters to train; save the module before torch.jit.freeze(), with parameters that "
-                      "require a gradient");
+    refuse(*contents,
+           "it has no parameters to train; save the module before torch.jit.freeze(), with parameters that "
+           "require a gradient");
   }
   const at::Tensor x = trial_input(*contents, input);
   try_training(*contents, module, x, params.dropout);

@@ -264,7 +264,8 @@ std::vector<at::Tensor> ScriptModule::forward(const std::vector<at::Tensor>& inp
     const IValue result = impl_->module.forward({inputs.begin(), inputs.end()});
     if (result.isTensor()) return {result.toTensor()};
     std::vector<at::Tensor> all;
-    for (const IValue& one : result.toTupleRef().elements()) all.push_back(one.isTensor() ? one.toTensor() : at::Tensor());
+    for (const IValue& one : result.toTupleRef().elements())
+      all.push_back(one.isTensor() ? one.toTensor() : at::Tensor());
     return all;
   } catch (const c10::OutOfMemoryError&) {
     throw;

@@ -66,15 +66,17 @@ void place(ReplicaOptions& options, const Plan& train, LaneRange own, const Acce
 
 std::string buffers_problem(const RunSettings& run, const std::string& model, std::int64_t rows) {
   if (rows < 2) {
-    return fmt::format("model \"{}\" normalises over the rows of a batch, and there is one; give the lane more "
-                       "streams, or normalise each row (norm \"layer\")",
-                       model);
+    return fmt::format(
+        "model \"{}\" normalises over the rows of a batch, and there is one; give the lane more "
+        "streams, or normalise each row (norm \"layer\")",
+        model);
   }
   if (!run.buffers.empty()) return "";
-  return fmt::format("model \"{}\" keeps statistics of batches of {} rows, which are noise; if that is meant, "
-                     "say whose: run.buffers \"local\" (each lane its own) or \"average\" (of all lanes, "
-                     "after each step); norm \"layer\" needs none",
-                     model, rows);
+  return fmt::format(
+      "model \"{}\" keeps statistics of batches of {} rows, which are noise; if that is meant, "
+      "say whose: run.buffers \"local\" (each lane its own) or \"average\" (of all lanes, "
+      "after each step); norm \"layer\" needs none",
+      model, rows);
 }
 
 std::vector<std::string> inexact_parts(const Plan& train) {
