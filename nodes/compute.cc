@@ -16,6 +16,7 @@
 
 #include "graph/plan.h"
 #include "nodes/node_type.h"
+#include "runtime/archive.h"
 #include "runtime/devices/device_training.h"
 #include "runtime/dropout.h"
 #include "runtime/finite.h"
@@ -25,6 +26,7 @@
 #include "runtime/recurrent_state.h"
 #include "runtime/replica.h"
 #include "runtime/services.h"
+#include "runtime/setup.h"
 #include "runtime/tensors.h"
 
 namespace lanewise {
@@ -37,6 +39,8 @@ class Compute final : public Node {
   struct Params {
     std::string model, loss = "mse";
     double delta = 1;
+    Path loss_path;
+    std::string loss_sha256;
 
     void fields(Fields& f) {
       std::vector<std::string> losses;
@@ -44,13 +48,24 @@ class Compute final : public Node {
       f.add("model", &model, "name of an entry of \"models\"").required();
       f.add("loss", &loss, "what a row's prediction is compared with its target by").one_of(losses);
       f.add("delta", &delta, "huber: where the square becomes linear").above(0);
+      f.add("loss_path", &loss_path,
+            "torchscript: the archive, by torch.jit.script(module).save(); it is code, which only a run loads");
+      f.add("loss_sha256", &loss_sha256,
+            "torchscript: of the archive; another one is refused. Without it, any will do");
+      if (const std::string problem = sha256_problem(loss_sha256); !problem.empty()) f.problem("loss_sha256", problem);
+      const bool scripted = loss == "torchscript";
+      if (scripted && loss_path.text.empty())
+        f.problem("loss", "the loss torchscript is code of yours; name its archive by loss_path");
+      if (!scripted && !loss_path.text.empty())
+        f.problem("loss_path",
+                  fmt::format("the loss {} has no archive; torchscript has, so name that as the loss", loss));
     }
   };
 
   Compute(const Params& params, const NodeContext& context)
       : params_(params),
-        loss_(loss_type(params.loss)),
         replicas_(context.services.get<Replicas>()),
+        loss_(loss_of(context)),
         control_(context.plan.evaluating ? nullptr : &context.services.get<RunControl>()),
         recurrent_(context.services.get<RecurrentState>()),
         dropout_(context.plan.evaluating ? nullptr : &context.services.get<Dropout>()),
@@ -102,6 +117,21 @@ class Compute final : public Node {
   }
 
  private:
+  // The loss, loaded where it is code.
+  LossType loss_of(const NodeContext& context) const {
+    const LossType& type = loss_type(params_.loss);
+    if (!type.load) return type;
+    const PlanEdge& edge = context.plan.edges[context.node.inputs[0]];
+    const Signature& batch = context.plan.nodes[edge.from].signatures[edge.from_port];
+    try {
+      const std::string& bytes = context.services.get<Archives>().read(params_.loss_path.text, params_.loss_sha256);
+      return type.load(bytes, params_.loss_path.text, replicas_.weights(0).scalar_type(),
+                       *context.node.signatures[kPrediction].y, *batch.y, batch.integer_target);
+    } catch (const Error& error) {
+      throw Error(error.exit(), fmt::format("{}: loss {}: {}", context.node.id, type.name, error.what()));
+    }
+  }
+
   void forward(const Batch& batch) {
     at::Tensor x = batch.x, y = batch.y;
     const bool masked = std::ranges::any_of(batch.rows, [](const Tag& t) { return t.weight == 0; });
@@ -200,8 +230,8 @@ class Compute final : public Node {
   }
 
   const Params params_;
-  const LossType& loss_;
   Replicas& replicas_;
+  const LossType loss_;
   RunControl* const control_;
   RecurrentState& recurrent_;
   const Dropout* const dropout_;  // null: evaluating
@@ -215,24 +245,6 @@ class Compute final : public Node {
   Kernel* kernel_ = nullptr;              // of the firing in progress; null: autograd
   std::vector<double> slopes_;            // w · ∂r/∂prediction, for the kernel
 };
-
-// Batch statistics over a lane's few rows are noise: who wants them says so.
-void check_buffers(InferContext& context, const PlanModel& model, const Signature& batch) {
-  const RunSettings& run = context.plan.run;
-  const auto rows = static_cast<std::int64_t>(batch.streams.size()) * run.tbptt;
-  if (rows < 2) {
-    context.problem(
-        fmt::format("model \"{}\" normalises over the rows of a batch, and there is one; give the lane more "
-                    "streams, or normalise each row (norm \"layer\")",
-                    model.name));
-  } else if (run.buffers.empty()) {
-    context.problem(
-        fmt::format("model \"{}\" keeps statistics of batches of {} rows, which are noise; if that is meant, "
-                    "say whose: run.buffers \"local\" (each lane its own) or \"average\" (of all lanes, "
-                    "after each step); norm \"layer\" needs none",
-                    model.name, rows));
-  }
-}
 
 // Works out the model for this lane's batches: parameters, bytes a lane.
 void infer(InferContext& context) {
@@ -258,22 +270,34 @@ void infer(InferContext& context) {
           fmt::format("the targets are {} classes, but model \"{}\" gives {} scores; give it outputs {}",
                       *batch.classes, model->name, element_count(output), *batch.classes));
     }
-    const std::unique_ptr<Model> made = model_type(model->type).make(model->params, *batch.x, output);
+    node.signatures[kPrediction].y = output;
+    if (!params.loss_path.text.empty()) check_archive(params.loss_path.text);
+    const ModelType& type = model_type(model->type);
+    if (type.load) {
+      type.check(model->params, *batch.x, output);
+      node.facts = {{"model", model->type}, {"parameters", "unknown until run"}};
+      return;
+    }
+    const std::unique_ptr<Model> made = type.make(model->params, *batch.x, output);
     constexpr std::int64_t kMostParameters = std::int64_t{1} << 40;
     if (made->parameter_count() > kMostParameters) {
       throw Error(Exit::kPipeline,
                   fmt::format("{} parameters are more than any memory holds", made->parameter_count()));
     }
-    if (!made->buffers().empty()) check_buffers(context, *model, batch);
+    if (!made->buffers().empty()) {
+      const auto rows = static_cast<std::int64_t>(batch.streams.size()) * context.plan.run.tbptt;
+      if (const std::string why = buffers_problem(context.plan.run, model->name, rows); !why.empty())
+        context.problem(why);
+    }
     const BucketLayout layout(made->parameters(), static_cast<int>(context.plan.with_role(Role::kSource).size()),
                               static_cast<int>(context.plan.with_role(Role::kCompute).size()),
                               context.plan.run.dtype == "float64" ? at::kDouble : at::kFloat);
     node.signatures[kGradient].parameters = made->parameter_count();
-    node.signatures[kPrediction].y = output;
     node.facts = {{"model", model->type},
                   {"parameters", made->parameter_count()},
                   {"bytes_per_lane", layout.size() * (context.plan.run.dtype == "float64" ? 8 : 4)}};
   } catch (const Error& error) {
+    if (error.exit() == Exit::kData) return context.data_problem(error.what());
     context.problem(fmt::format("model \"{}\" ({}) cannot take what arrives here, {}: {}", model->name, model->type,
                                 batch.text(), error.what()));
   }

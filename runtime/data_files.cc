@@ -3,8 +3,29 @@
 #include <filesystem>
 
 #include "runtime/input_file.h"
+#include "runtime/model.h"
 
 namespace lanewise {
+
+namespace {
+
+// Adds the file under `name`, where it is a regular one, with a path that is the same wherever a run is resumed from.
+void add(const std::string& name, const std::string& file, std::map<std::string, std::string>& sums,
+         nlohmann::ordered_json& files) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored)) return;
+  const std::string path = std::filesystem::absolute(file).lexically_normal();
+  if (!sums.contains(path)) {
+    try {
+      sums[path] = InputFile(path).sha256();
+    } catch (const Error& error) {
+      throw Error(Exit::kData, fmt::format("{}: {}", name, error.what()));
+    }
+  }
+  files[name] = {{"path", path}, {"sha256", sums[path]}};
+}
+
+}  // namespace
 
 nlohmann::ordered_json data_files(const Plan& plan) {
   nlohmann::ordered_json files = nlohmann::ordered_json::object();
@@ -12,19 +33,22 @@ nlohmann::ordered_json data_files(const Plan& plan) {
   for (const int source : plan.with_role(Role::kSource)) {
     const PlanNode& node = plan.nodes[source];
     for (const FieldInfo& info : describe(node.type->fields)) {
-      if (info.type != "file") continue;
-      const std::string path = node.params.value(info.name, "");
-      std::error_code ignored;
-      if (!std::filesystem::is_regular_file(path, ignored)) continue;
-      if (!sums.contains(path)) {
-        try {
-          sums[path] = InputFile(path).sha256();
-        } catch (const Error& error) {
-          throw Error(Exit::kData, fmt::format("{}: {}", node.id, error.what()));
-        }
-      }
-      files[node.id] = {{"path", path}, {"sha256", sums[path]}};
+      if (info.type == "file") add(node.id, node.params.value(info.name, ""), sums, files);
     }
+  }
+  files.update(code_files(plan));
+  return files;
+}
+
+nlohmann::ordered_json code_files(const Plan& plan) {
+  nlohmann::ordered_json files = nlohmann::ordered_json::object();
+  std::map<std::string, std::string> sums;
+  for (const PlanModel& model : plan.models) {
+    if (model_type(model.type).load) add("models." + model.name, model.params.at("path"), sums, files);
+  }
+  for (const int lane : plan.with_role(Role::kCompute)) {
+    const PlanNode& node = plan.nodes[lane];
+    add(node.id, node.params.value("loss_path", ""), sums, files);
   }
   return files;
 }

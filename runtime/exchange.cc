@@ -22,7 +22,18 @@ nlohmann::ordered_json data_files_of_all(World& world, const Plan& own) {
   nlohmann::ordered_json files = data_files(own);
   if (world.size() == 1) return files;  // as they are: paths need not be UTF-8
   nlohmann::ordered_json all = nlohmann::ordered_json::object();
-  for (const std::string& text : world.gather(files.dump())) all.update(nlohmann::ordered_json::parse(text));
+  const std::vector<std::string> told = world.gather(files.dump());
+  for (int r = 0; r < world.size(); ++r) {
+    const nlohmann::ordered_json theirs = nlohmann::ordered_json::parse(told[r]);
+    for (const auto& [name, file] : theirs.items()) {
+      if (all.contains(name) && all[name]["sha256"] != file["sha256"]) {
+        throw Error(Exit::kPeer, fmt::format("{} of {}, {}, differs from that of processes before it; give all of them "
+                                             "the same file",
+                                             name, world.name_of(r), file["path"].get<std::string>()));
+      }
+      all[name] = file;
+    }
+  }
   return all;
 }
 

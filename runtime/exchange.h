@@ -21,7 +21,8 @@ std::vector<nlohmann::json> gather_json(World& world, const nlohmann::json& own)
 // Whether it is so in any process.
 bool any_process(World& world, bool here);
 
-// As data_files(), of all processes' sources. `own`: this process's part of the plan.
+// As data_files(), of all processes. `own`: this process's part of the plan. Throws Error(kPeer) where a file that
+// several read is not the same in all.
 nlohmann::ordered_json data_files_of_all(World& world, const Plan& own);
 
 // What the first process has read.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "runtime/archive.h"
+#include "runtime/data_files.h"
 #include "runtime/evaluation.h"
 #include "runtime/generators/generators.h"
 #include "runtime/lane_table.h"
@@ -28,6 +30,7 @@ class Trained {
         directory_("", [](const std::string&) {}) {
     use_one_thread();
     const nlohmann::json manifest = checkpoint.manifest;
+    check_data_files(checkpoint.manifest.at("data"), code_files(plans.train));
     load_normalization(normalization_, manifest.at("normalization"));
     means_.restore(manifest.at("target_means"));
     replicas_ = make_replicas(plans.train, streams_, lanes_.own());
@@ -43,6 +46,7 @@ class Trained {
     services_.add(*replicas_);
     services_.add(directory_);
     services_.add(generators_);
+    services_.add(archives_);
   }
 
   void run(PredictionSink& sink, const std::function<void(Ledger&)>& count) {
@@ -67,6 +71,7 @@ class Trained {
   TargetMeans means_;
   SourceRules rules_;
   RandomSeed seed_;
+  Archives archives_;
   RunDirectory directory_;
   Generators generators_{{.say = [this](const std::string& line) { options_.say(line); },
                           .log = [](const std::string&, std::string_view) {},  // the run directory is only read

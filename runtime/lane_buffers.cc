@@ -22,13 +22,14 @@ LaneBuffers::LaneBuffers(std::vector<BufferSpec> specs, int lanes, LaneRange own
   std::int64_t size = 0;
   for (const BufferSpec& spec : specs_) {
     offsets_.push_back(size);
-    size += element_count(spec.shape);
+    fixed_.push_back(spec.fixed ? spec.given.clone() : at::Tensor());
+    if (!spec.fixed) size += element_count(spec.shape);
   }
   values_ = at::zeros({lanes, size}, dtype);
+  kept_ = at::zeros_like(values_);
   for (std::size_t i = 0; i < specs_.size(); ++i) {
-    for (int lane = 0; lane < lanes; ++lane) part(values_[lane], i).fill_(specs_[i].initial);
+    if (!specs_[i].fixed) set(i, specs_[i].given.defined() ? specs_[i].given : at::full({}, specs_[i].initial, dtype));
   }
-  kept_ = values_.clone();
 }
 
 at::Tensor LaneBuffers::part(const at::Tensor& flat, std::size_t i) const {
@@ -37,31 +38,40 @@ at::Tensor LaneBuffers::part(const at::Tensor& flat, std::size_t i) const {
 
 std::vector<at::Tensor> LaneBuffers::of(int lane) const {
   std::vector<at::Tensor> views;
-  for (std::size_t i = 0; i < specs_.size(); ++i) views.push_back(part(values_[lane], i));
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    views.push_back(specs_[i].fixed ? fixed_[i] : part(values_[lane], i));
+  }
   return views;
 }
 
 at::Tensor LaneBuffers::mean(std::size_t i) const {
-  return mean_of_lanes(kept_.narrow(1, offsets_[i], element_count(specs_[i].shape))).view(specs_[i].shape);
+  const BufferSpec& spec = specs_[i];
+  if (spec.fixed) return fixed_[i];
+  const at::Tensor mean = mean_of_lanes(kept_.narrow(1, offsets_[i], element_count(spec.shape))).view(spec.shape);
+  return spec.given.defined() ? mean.to(spec.given.scalar_type()) : mean;
 }
 
 void LaneBuffers::set(std::size_t i, const at::Tensor& values) {
+  if (specs_[i].fixed) {
+    fixed_[i].copy_(values);
+    return;
+  }
   for (std::int64_t lane = 0; lane < values_.size(0); ++lane) part(values_[lane], i).copy_(values);
   kept_.copy_(values_);
 }
 
 void LaneBuffers::commit(const Gather& gather) {
-  if (specs_.empty()) return;
+  if (!any_changes()) return;
   if (average_) values_.copy_(mean_of_lanes(gather(values_.narrow(0, own_.begin, own_.count()))));
   kept_.copy_(values_);
 }
 
 void LaneBuffers::share(const Gather& gather) {
-  if (!specs_.empty()) kept_.copy_(gather(kept_.narrow(0, own_.begin, own_.count())));
+  if (any_changes()) kept_.copy_(gather(kept_.narrow(0, own_.begin, own_.count())));
 }
 
 void LaneBuffers::roll_back() {
-  if (!specs_.empty()) values_.copy_(kept_);
+  if (any_changes()) values_.copy_(kept_);
 }
 
 void LaneBuffers::restore(const at::Tensor& values) {

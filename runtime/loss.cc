@@ -155,7 +155,7 @@ LossType cross_entropy() {
 }  // namespace
 
 const std::vector<LossType>& loss_types() {
-  static const std::vector<LossType> types = {mse(), huber(), cross_entropy()};
+  static const std::vector<LossType> types = {mse(), huber(), cross_entropy(), torchscript_loss()};
   return types;
 }
 

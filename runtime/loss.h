@@ -32,9 +32,17 @@ struct LossType : PartType {
   std::function<double(std::span<const double> prediction, std::span<const double> target, double delta,
                        std::span<double> gradient)>
       row;
+
+  // A type whose code is in a file has this in place of rows(), for only a run may load code: the type with rows(), for
+  // the archive (runtime/archive.h) of these bytes and path, and rows of these shapes. What it gives is used by one
+  // thread. Throws Error(kPipeline) or Error(kData), naming the file.
+  std::function<LossType(const std::string& bytes, const std::string& path, at::ScalarType dtype, const Shape& output,
+                         const Shape& target, bool integer_target)>
+      load;
 };
 
-const std::vector<LossType>& loss_types();           // mse, huber, cross_entropy
+const std::vector<LossType>& loss_types();           // mse, huber, cross_entropy, torchscript
 const LossType& loss_type(const std::string& name);  // Requires: it is in the table
+LossType torchscript_loss();
 
 }  // namespace lanewise

@@ -34,7 +34,7 @@ bool takes_native(const std::string& asked, std::int64_t work) {
 }
 
 std::vector<ModelType>& table() {
-  static std::vector<ModelType> types = {linear_model(), mlp_model(), gru_model(), lstm_model()};
+  static std::vector<ModelType> types = {linear_model(), mlp_model(), gru_model(), lstm_model(), torchscript_model()};
   return types;
 }
 

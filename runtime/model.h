@@ -23,20 +23,24 @@ namespace lanewise {
 
 class Dropout;
 
-// One parameter: its state-dict name as PyTorch would name it, its shape, and its initial values, uniform in
-// [mean - bound, mean + bound] as PyTorch's own layers have them.
+// One parameter: its state-dict name as PyTorch would name it, its shape, and its initial values: those given, else
+// uniform in [mean - bound, mean + bound] as PyTorch's own layers have them.
 struct ParameterSpec {
   std::string name;
   Shape shape;
   double bound = 0, mean = 0;
+  at::Tensor given;  // of the weights' dtype; undefined: drawn
 };
 
-// A module buffer: what a layer keeps beside its parameters, which no gradient reaches. Of the weights' dtype.
+// A module buffer: what a layer keeps beside its parameters, which no gradient reaches. One that training changes is
+// kept a lane, as numbers of the weights' dtype; a `fixed` one is the same for all lanes, of a dtype of its own.
 struct BufferSpec {
   std::string name;
   Shape shape;
   double initial = 0;
   std::size_t after = 0;  // so many parameters come before it in the state dict
+  at::Tensor given;       // its initial values, in place of `initial`, and its dtype in the state dict
+  bool fixed = false;     // requires `given`
 };
 
 // What a forward goes by besides x and state.
@@ -88,9 +92,19 @@ class Model {
 struct ModelType : PartType {
   // Throws Error(kPipeline) saying which shapes it takes when `input` or `output` do not suit it.
   std::function<std::unique_ptr<Model>(const nlohmann::json& params, const Shape& input, const Shape& output)> make;
+
+  // A type whose code is in a file has these in place of make(), for only a run may load code. check() loads nothing;
+  // it throws Error(kPipeline), or Error(kData) where the file is not there. load() reads the file once and tries it
+  // out; what it gives makes one model a lane. It throws those, naming the file.
+  std::function<void(const nlohmann::json& params, const Shape& input, const Shape& output)> check;
+  std::function<std::function<std::unique_ptr<Model>()>(const nlohmann::json& params, const Shape& input,
+                                                        const Shape& output, at::ScalarType dtype)>
+      load;
+  // What a resumed run does not repeat, by these parameters; "": it repeats all, as where this is null.
+  std::function<std::string(const nlohmann::json& params)> inexact;
 };
 
-const std::vector<ModelType>& model_types();           // linear, mlp, gru, lstm
+const std::vector<ModelType>& model_types();           // linear, mlp, gru, lstm, torchscript
 const ModelType& model_type(const std::string& name);  // Requires: it is in the table
 // Adds a type to the table. To be called before any pipeline is planned, and by one thread.
 void add_model_type(ModelType type);
@@ -98,6 +112,7 @@ ModelType linear_model();
 ModelType mlp_model();
 ModelType gru_model();
 ModelType lstm_model();
+ModelType torchscript_model();
 
 constexpr std::int64_t kMostWidth = 1 << 24;  // of any layer
 

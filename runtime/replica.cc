@@ -66,8 +66,12 @@ Replicas::Replicas(const std::function<std::unique_ptr<Model>()>& make_model, co
   }
   for (std::size_t i = 0; i < specs().size(); ++i) {
     const ParameterSpec& spec = specs()[i];
-    fill_uniform(part(domains_[0].weights, layout_, spec, i),
-                 Random(options.seed, "init", fmt::format("{}.{}", model_name, spec.name)), spec);
+    at::Tensor parameter = part(domains_[0].weights, layout_, spec, i);
+    if (spec.given.defined()) {
+      parameter.copy_(spec.given);
+    } else {
+      fill_uniform(parameter, Random(options.seed, "init", fmt::format("{}.{}", model_name, spec.name)), spec);
+    }
   }
   for (std::size_t d = 1; d < domains_.size(); ++d) domains_[d].weights.copy_(domains_[0].weights);
 

@@ -89,7 +89,7 @@ class Replicas {
   // Parameter i of a domain, a view, where the domain is.
   at::Tensor parameter(int i, int domain = 0) const;
   // A domain's parameters, views where it is on the host and copies else, and the lanes' mean of each buffer, in the
-  // order and with the names of a state dict.
+  // order and with the names and dtypes of a state dict.
   std::vector<NamedTensor> state_dict(int domain = 0) const;
   // SHA-256 of each parameter's raw bytes, hex, in the order of specs().
   std::vector<std::string> parameter_sha256(int domain = 0) const;

@@ -64,6 +64,32 @@ void place(ReplicaOptions& options, const Plan& train, LaneRange own, const Acce
 
 }  // namespace
 
+std::string buffers_problem(const RunSettings& run, const std::string& model, std::int64_t rows) {
+  if (rows < 2) {
+    return fmt::format(
+        "model \"{}\" normalises over the rows of a batch, and there is one; give the lane more "
+        "streams, or normalise each row (norm \"layer\")",
+        model);
+  }
+  if (!run.buffers.empty()) return "";
+  return fmt::format(
+      "model \"{}\" keeps statistics of batches of {} rows, which are noise; if that is meant, "
+      "say whose: run.buffers \"local\" (each lane its own) or \"average\" (of all lanes, "
+      "after each step); norm \"layer\" needs none",
+      model, rows);
+}
+
+std::vector<std::string> inexact_parts(const Plan& train) {
+  std::vector<std::string> lines;
+  for (const PlanModel& model : train.models) {
+    const ModelType& type = model_type(model.type);
+    if (!type.inexact) continue;
+    if (const std::string what = type.inexact(model.params); !what.empty())
+      lines.push_back(fmt::format("inexact: model \"{}\": {}", model.name, what));
+  }
+  return lines;
+}
+
 std::unique_ptr<Replicas> make_replicas(const Plan& train, const StreamTable& streams, LaneRange own,
                                         const Accelerator* accelerator) {
   const std::vector<int> lanes = train.with_role(Role::kCompute);
@@ -86,8 +112,23 @@ std::unique_ptr<Replicas> make_replicas(const Plan& train, const StreamTable& st
                          .seed = train.run.seed,
                          .average_buffers = train.run.buffers == "average"};
   place(options, train, own, accelerator);
-  auto replicas = std::make_unique<Replicas>([&] { return type.make(model.params, *batch.x, *prediction.y); },
-                                             model.name, std::move(options));
+  std::function<std::unique_ptr<Model>()> make = [&] { return type.make(model.params, *batch.x, *prediction.y); };
+  const auto refuse = [&](Exit exit, const std::string& why) {
+    throw Error(exit, fmt::format("{}: model \"{}\" ({}): {}", lane.id, model.name, model.type, why));
+  };
+  if (type.load) {
+    try {
+      make = type.load(model.params, *batch.x, *prediction.y, options.dtype);
+    } catch (const Error& error) {
+      refuse(error.exit(), error.what());
+    }
+  }
+  auto replicas = std::make_unique<Replicas>(make, model.name, std::move(options));
+  if (type.load && replicas->buffers().any_changes()) {  // else the plan has looked at it
+    const auto rows = static_cast<std::int64_t>(batch.streams.size()) * train.run.tbptt;
+    if (const std::string why = buffers_problem(train.run, model.name, rows); !why.empty())
+      refuse(Exit::kPipeline, why);
+  }
   if (const auto init = model.params.find("init");
       init != model.params.end() && init->is_string() && !init->get<std::string>().empty()) {
     const auto path = init->get<std::string>();

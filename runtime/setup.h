@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "graph/cut.h"
 #include "graph/plan.h"
@@ -21,9 +23,17 @@ std::string end_rule_of(const Plan& train, const PlanNode& source);
 // How sources behave in a training.
 SourceRules source_rules(const Plan& train);
 
+// Why a model whose buffers training changes cannot be trained with batches of so many rows, or by these settings; "":
+// it can.
+std::string buffers_problem(const RunSettings& run, const std::string& model, std::int64_t rows);
+
+// What a run that is resumed will not repeat, a line each.
+std::vector<std::string> inexact_parts(const Plan& train);
+
 // The replicas of a whole training plan's one model, one lane a compute node; of them, those of this process. Throws
 // Error(kPipeline) for a pipeline that trains nothing, and Error(kCheckpoint) when the model's `init` file does not
-// fit. `accelerator`: of lanes on GPUs; null: all are on the host, whatever the plan says.
+// fit; where the model is code of the user's, it is loaded, and throws as its type says. `accelerator`: of lanes on
+// GPUs; null: all are on the host, whatever the plan says.
 std::unique_ptr<Replicas> make_replicas(const Plan& train, const StreamTable& streams, LaneRange own,
                                         const Accelerator* accelerator = nullptr);
 

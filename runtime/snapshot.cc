@@ -91,6 +91,12 @@ void load_weights(Replicas& replicas, const std::vector<NamedTensor>& weights, c
       throw Error(Exit::kCheckpoint, fmt::format("{}: \"{}\" is {}, and in this model {}", from, parameter.name,
                                                  shape(*saved), shape(parameter.tensor)));
     }
+    // Numbers are rounded to the model's dtype; a number that becomes an integer, or the reverse, is a mistake.
+    if (saved->is_floating_point() != parameter.tensor.is_floating_point()) {
+      throw Error(Exit::kCheckpoint,
+                  fmt::format("{}: \"{}\" holds {}, and in this model {}", from, parameter.name,
+                              at::toString(saved->scalar_type()), at::toString(parameter.tensor.scalar_type())));
+    }
   }
   for (std::size_t i = 0; i < replicas.specs().size(); ++i)
     replicas.parameter(static_cast<int>(i)).copy_(*find(weights, replicas.specs()[i].name));
@@ -108,7 +114,7 @@ void load_weights(Replicas& replicas, const std::vector<NamedTensor>& weights, c
 
 void load_model(Replicas& replicas, const Checkpoint& checkpoint) {
   load_weights(replicas, checkpoint.weights, "the checkpoint");
-  if (replicas.buffers().specs().empty()) return;
+  if (!replicas.buffers().any_changes()) return;
   const at::Tensor* const saved = find(checkpoint.state, kBuffers);
   if (saved == nullptr) throw Error(Exit::kCheckpoint, "the checkpoint holds no buffers, which this model has");
   replicas.buffers().restore(*saved);
@@ -144,7 +150,7 @@ Checkpoint take_snapshot(const TrainingParts& parts, const Flow& flow, std::uint
   }
   if (parts.recurrent.size() > 0)
     checkpoint.state.push_back({kRecurrent, gather_streams(parts, parts.recurrent.rows())});
-  if (!parts.replicas.buffers().specs().empty())
+  if (parts.replicas.buffers().any_changes())
     checkpoint.state.push_back({kBuffers, parts.replicas.buffers().values().clone()});
 
   nlohmann::ordered_json own;

@@ -7,6 +7,7 @@
 
 #include "graph/cut.h"
 #include "graph/dump.h"
+#include "runtime/archive.h"
 #include "runtime/checkpoint_store.h"
 #include "runtime/checkpoint_writer.h"
 #include "runtime/communicator.h"
@@ -194,6 +195,7 @@ class Trainer::Impl final : public RunControl {
     const std::optional<Checkpoint> checkpoint = open_directory();
     if (world_.first()) {
       for (const std::string& note : plans_.train.notes) progress_->say("note: " + note);
+      for (const std::string& part : inexact_parts(plans_.train)) progress_->say("note: " + part);
     }
 
     rules_ = source_rules(plans_.train);
@@ -210,6 +212,7 @@ class Trainer::Impl final : public RunControl {
     services_.add<RunControl>(*this);
     services_.add(*generators_);
     services_.add(means_);
+    services_.add(archives_);
     accelerator_ = open_accelerator(plans_.train);
     replicas_ = make_replicas(plans_.train, streams_, lanes_.own(), accelerator_.get());
     services_.add(*replicas_);
@@ -599,6 +602,7 @@ class Trainer::Impl final : public RunControl {
       report["devices"] = devices_->told();
       report["exchange"] = devices_->reduction().through();
     }
+    if (const std::vector<std::string> parts = inexact_parts(plans_.train); !parts.empty()) report["inexact"] = parts;
     report["threads"] = threads_;
     report["seconds"] = {{"all", seconds_since(started_)}, {"training", seconds_}};
     report["steps_per_second"] = rate(static_cast<double>(steps));
@@ -634,6 +638,7 @@ class Trainer::Impl final : public RunControl {
   RandomSeed seed_;
   Normalization normalization_;
   Dropout dropout_;
+  Archives archives_;
   Services services_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<DirectoryLock> lock_;

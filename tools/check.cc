@@ -9,6 +9,7 @@
 #include "graph/text.h"
 #include "nodes/builtin.h"
 #include "runtime/device.h"
+#include "runtime/setup.h"
 #include "tools/options.h"
 #include "tools/output.h"
 
@@ -236,6 +237,7 @@ Json check(const std::string& file, const Plans& plans) {
         json["notes"].push_back(note);
     }
   }
+  for (const std::string& part : inexact_parts(plans.train)) json["notes"].push_back(part);
   if (const std::string why = device_refusal(plans.train); !why.empty()) json["notes"].push_back(why);
   if (const int gpus = visible_gpus()) json["notes"].push_back(fmt::format("{} here", counted(gpus, "GPU")));
   json["checked"] = {{"nodes", nodes}, {"parameters", parameters}, {"edges", edges}, {"unknown", unknown}};

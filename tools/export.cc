@@ -30,11 +30,16 @@ int export_command(const Arguments& arguments) {
   const Plans plans = plan_run(options.file(), {}, /*predict=*/false, registry);
   const Checkpoint checkpoint = checkpoint_of(options.file(), best);
   const nlohmann::ordered_json& pipeline = plans.train.expanded;
+  nlohmann::ordered_json archives = nlohmann::ordered_json::object();  // of models that are code
+  for (const auto& [name, file] : checkpoint.manifest.at("data").items()) {
+    if (name.starts_with("models.")) archives[name] = file;
+  }
   write_safetensors(to, checkpoint.weights,
                     {{"lanewise", version()},
                      {"step", fmt::format("{}", checkpoint.step)},
                      {"digest", plans.train.digest},
                      {"models", pipeline.at("models").dump()},
+                     {"archives", archives.dump()},
                      {"normalization", checkpoint.manifest.at("normalization").dump()}});
   Output().write(fmt::format("{}: {} tensors of step {}\n", to, checkpoint.weights.size(), checkpoint.step));
   return 0;

@@ -77,8 +77,8 @@ DeviceLane::DeviceLane(Accelerator& accelerator, int gpu, Replicas& replicas, in
 
 DeviceLane::~DeviceLane() = default;
 
-void DeviceLane::compare_by(const LossType& loss, double delta, std::int64_t outputs) {
-  loss_ = &loss;
+void DeviceLane::compare_by(LossType loss, double delta, std::int64_t outputs) {
+  loss_ = std::move(loss);
   delta_ = delta;
   outputs_ = outputs;
 }
@@ -167,7 +167,7 @@ void DeviceLane::stage(Slot& slot, const Batch& batch, bool stop) {
   to.x.copy_(batch.x);
   to.y.copy_(batch.y);
   mask_rows(batch.rows, to.x, to.y);
-  if (loss_->check) loss_->check(to.y, outputs_);
+  if (loss_.check) loss_.check(to.y, outputs_);
   set_flag(Flag::kEnded, std::ranges::all_of(batch.rows, [](const Tag& t) { return t.ended; }));
   const auto n = static_cast<std::int64_t>(streams_.size());
   to.begun.zero_();
@@ -250,7 +250,7 @@ void DeviceLane::train_plain(Slot& slot, const Pass& pass) {
   } else {
     prediction = forward_afresh(model, in.x, pass);
   }
-  const at::Tensor losses = loss_->rows(prediction, in.y, delta_);
+  const at::Tensor losses = loss_.rows(prediction, in.y, delta_);
   (losses * in.weights).sum().backward();
   const c10::NoGradGuard no_gradient;
   write_tail(slot, losses);
@@ -271,7 +271,7 @@ void DeviceLane::train_any(Slot& slot, const Batch& batch, std::span<const std::
   } else {
     prediction = forward_afresh(model, in.x, pass);
   }
-  const at::Tensor counting = counting_losses(*loss_, delta_, prediction, in.y, batch.rows, &there);
+  const at::Tensor counting = counting_losses(loss_, delta_, prediction, in.y, batch.rows, &there);
   if (count > 0) {
     const at::Tensor weights = in.weights.flatten().index_select(0, there.counting);
     (counting * weights.view_as(counting)).sum().backward();
@@ -330,7 +330,7 @@ DeviceLane::Result DeviceLane::predict(const Batch& batch, RecurrentState& recur
     } else {
       prediction = forward_afresh(model, on_device, pass);
     }
-    counting = counting_losses(*loss_, delta_, prediction, y.to(device_), rows);
+    counting = counting_losses(loss_, delta_, prediction, y.to(device_), rows);
   });
   wait_for_all(*queue_, patience_);
   queue_->run([&] {

@@ -38,7 +38,7 @@ class DeviceLane {
 
   // Before the first round.
   // `outputs`: values of a prediction.
-  void compare_by(const LossType& loss, double delta, std::int64_t outputs);
+  void compare_by(LossType loss, double delta, std::int64_t outputs);
 
   // Before the first round: all parts but the last are handed over, in their order and by any thread, when their
   // gradients are complete at `point` in queue().
@@ -101,7 +101,7 @@ class DeviceLane {
   const std::vector<int> streams_;
   const bool carries_;
   const Dropout& dropout_;
-  const LossType* loss_ = nullptr;
+  LossType loss_;
   double delta_ = 1;
   std::int64_t outputs_ = 0;
   const at::Device device_;

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -173,30 +175,71 @@ class Recurrent(Model):
         return self.head(h[:, -1]), state
 
     def _successive(self, x: torch.Tensor) -> torch.Tensor:
-        if not self.carry:
-            return self.forward(x)[0]
-        state, outputs = None, []
-        for sample in x:
-            output, state = self.forward(sample[None], state)
-            outputs.append(output)
-        return torch.cat(outputs) if outputs else self.forward(x)[0]
+        return _carried(self, x)
 
 
-def load_model(path: str | Path) -> Model:
+class Scripted(Model):
+    """A TorchScript module, `module`. The state dict is the module's own, and so are the names in it."""
+
+    def __init__(self, module: torch.jit.ScriptModule, state_size: int | None) -> None:
+        super().__init__()
+        self.module = module
+        returned = module.forward.schema.returns[0].type.kind()
+        self.recurrent = returned == "TupleType"
+        if self.recurrent:
+            self.state_size = state_size if state_size is not None else int(module.state_size)
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor | None = None) -> Any:
+        """x [rows, …] -> prediction, or with a state [rows, state_size] the prediction and the state after x."""
+        if not self.recurrent:
+            return self.module(x)
+        if state is None:
+            state = torch.zeros(len(x), self.state_size, dtype=x.dtype, device=x.device)
+        return self.module(x, state)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.load_state_dict(*args, **kwargs)
+
+    def _successive(self, x: torch.Tensor) -> torch.Tensor:
+        return _carried(self, x) if self.recurrent else super()._successive(x)
+
+
+def _carried(model: Recurrent | Scripted, x: torch.Tensor) -> torch.Tensor:
+    """Successive samples through a model with state, which runs on from one to the next where `carry` says so."""
+    if not model.carry:
+        prediction: torch.Tensor = model.forward(x)[0]
+        return prediction
+    state, outputs = None, []
+    for sample in x:
+        output, state = model.forward(sample[None], state)
+        outputs.append(output)
+    return torch.cat(outputs) if outputs else model.forward(x)[0]
+
+
+def load_model(path: str | Path, archive: str | Path | None = None) -> Model:
     """The model of a run directory (its newest checkpoint) or of a file by `lanewise export`, ready to predict.
 
     A torch.nn.Module whose state dict is exactly that of lanewise: each takes the other's with strict=True.
     linear and mlp are called as model(x), gru and lstm as model(x, state) -> (prediction, state); see Model.
     A file does not say which stream goes through which normalize node: there the streams are called by the node's id.
+
+    A model of type torchscript is loaded from its archive, which runs the code in it. The archive has to be the one
+    that was trained; `archive` says where it is now, if no longer where the run found it.
     """
+    archives: dict[str, Any]
     if Path(path).is_dir():
         run = Run(path)
         checkpoint = run.checkpoint()
         weights, _ = read_safetensors(checkpoint / "weights.safetensors")
-        statistics = read_json(checkpoint / "manifest.json")["normalization"]
+        saved = read_json(checkpoint / "manifest.json")
+        statistics, archives = saved["normalization"], saved["data"]
         pipeline = run.manifest["pipeline"]
         names = {node["params"]["model"] for node in pipeline["nodes"] if node["type"] == "compute"}
-        model = _build(_only(pipeline["models"], names, path), weights)
+        name = _only(names, path)
+        model = _build(pipeline["models"][name], weights, archive, archives.get(f"models.{name}"))
         model.normalization = {s: _through(pipeline["nodes"], s, statistics) for s in run.streams}
         model.carry = pipeline["run"]["state"] == "carry"
     else:
@@ -204,19 +247,38 @@ def load_model(path: str | Path) -> Model:
         if "models" not in metadata:
             raise ValueError(f"{path} is not a file by lanewise export: it does not say what model it holds")
         models, statistics = json.loads(metadata["models"]), json.loads(metadata["normalization"])
-        model = _build(_only(models, set(models), path), weights)
+        archives, name = json.loads(metadata["archives"]), _only(set(models), path)
+        model = _build(models[name], weights, archive, archives.get(f"models.{name}"))
         model.normalization = {node: _normalization(s) for node, s in statistics.items()}
     return model.eval()
 
 
-def _only(models: dict[str, Any], names: set[str], path: str | Path) -> dict[str, Any]:
+def _only(names: set[str], path: str | Path) -> str:
     if len(names) != 1:
         raise ValueError(f"{path} has the models {', '.join(sorted(names)) or 'none'}; there has to be one")
-    model: dict[str, Any] = models[names.pop()]
-    return model
+    return next(iter(names))
 
 
-def _build(settings: dict[str, Any], weights: dict[str, np.ndarray]) -> Model:
+def _load_archive(given: str | Path | None, trained: dict[str, str] | None) -> torch.jit.ScriptModule:
+    """The module of an archive, which is `trained`: its path and SHA-256."""
+    if trained is None:
+        raise ValueError("it does not say which TorchScript archive it was trained from")
+    file = Path(given if given is not None else trained["path"])
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no {file}, the TorchScript archive of this model; say where it is: archive=…")
+    content = file.read_bytes()
+    if hashlib.sha256(content).hexdigest() != trained["sha256"]:
+        raise ValueError(f"{file} is not the TorchScript archive that was trained, whose SHA-256 is {trained['sha256']}")
+    module: torch.jit.ScriptModule = torch.jit.load(io.BytesIO(content), map_location="cpu")
+    return module
+
+
+def _build(
+    settings: dict[str, Any],
+    weights: dict[str, np.ndarray],
+    archive: str | Path | None,
+    trained: dict[str, str] | None,
+) -> Model:
     """A model of these settings; sizes that the file left open are those of the weights."""
     kind = settings["type"]
     model: Model
@@ -230,10 +292,14 @@ def _build(settings: dict[str, Any], weights: dict[str, np.ndarray]) -> Model:
     elif kind in ("gru", "lstm"):
         inputs, outputs = weights["rnn.weight_ih_l0"].shape[1], weights["head.weight"].shape[0]
         model = Recurrent(kind, inputs, outputs, settings["hidden"], settings["layers"], settings["dropout"])
+    elif kind == "torchscript":
+        model = Scripted(_load_archive(archive, trained), settings["state_size"])
     else:
-        raise ValueError(f"a model of type {kind!r} has no counterpart here; there are linear, mlp, gru and lstm")
+        raise ValueError(
+            f"a model of type {kind!r} has no counterpart here; there are linear, mlp, gru, lstm and torchscript"
+        )
     tensors = {name: torch.from_numpy(values) for name, values in weights.items()}
-    model.to(next(iter(tensors.values())).dtype)
+    model.to(next(t.dtype for t in tensors.values() if t.is_floating_point()))
     model.load_state_dict(tensors, strict=True)
     return model
 
