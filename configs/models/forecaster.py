@@ -1,7 +1,7 @@
 """Makes forecaster.pt and forecaster_loss.pt beside this file, the model and the loss of torchscript16.json.
 
-A PyTorch module becomes a TorchScript archive by torch.jit.script(module).save(file); lanewise trains it. The first axis
-is the batch: its rows are samples of different streams.
+A PyTorch module becomes a TorchScript archive by torch.jit.script(module).save(file); lanewise trains it. The first
+axis is the batch: its rows are samples of different streams.
 """
 
 from pathlib import Path

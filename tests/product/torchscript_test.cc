@@ -99,6 +99,20 @@ TEST_CASE("torchscript: a run in several processes is that of one, byte for byte
   REQUIRE_MESSAGE(two.exit == 0, two.err);
   CHECK(read_json(dir.path("two/report.json")).at("weights_sha256") == one.report.at("weights_sha256"));
   CHECK(read_text(dir.path("two/metrics.jsonl")) == read_text(dir.path("one/metrics.jsonl")));
+
+  // Each process reads a file of its own, with the same weights, and not quite the same bytes.
+  for (const char* const rank : {"0", "1"}) {
+    fs::create_directory(dir.path(rank));
+    dir.write(std::string(rank) + "/net.pt", read_text(dir.path("models/forecaster.pt")) + rank);
+  }
+  const std::string command =
+      fmt::format("cd {}/$RANK && exec {} run {} --quiet --set models.net.path=net.pt --set run.steps=40 --out {}",
+                  dir.path(), fs::absolute(lanewise_argv({}).front()).string(), file, dir.path("apart"));
+  const Finished apart =
+      run_program(torchrun_argv(dir.path("logs"), {"--nproc-per-node", "2"}, {"/bin/bash", "-c", command}));
+  CHECK_MESSAGE(has(apart.err, "exitcode  : 8"), apart.err);
+  CHECK_MESSAGE(has(apart.err, "models.net of rank 1"), apart.err);
+  CHECK_MESSAGE(has(apart.err, "differs from that of processes before it; give all of them the same file"), apart.err);
 }
 
 }  // namespace lanewise

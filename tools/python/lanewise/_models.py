@@ -247,7 +247,7 @@ def load_model(path: str | Path, archive: str | Path | None = None) -> Model:
         if "models" not in metadata:
             raise ValueError(f"{path} is not a file by lanewise export: it does not say what model it holds")
         models, statistics = json.loads(metadata["models"]), json.loads(metadata["normalization"])
-        archives, name = json.loads(metadata["archives"]), _only(set(models), path)
+        archives, name = json.loads(metadata.get("archives", "{}")), _only(set(models), path)
         model = _build(models[name], weights, archive, archives.get(f"models.{name}"))
         model.normalization = {node: _normalization(s) for node, s in statistics.items()}
     return model.eval()
@@ -265,10 +265,10 @@ def _load_archive(given: str | Path | None, trained: dict[str, str] | None) -> t
         raise ValueError("it does not say which TorchScript archive it was trained from")
     file = Path(given if given is not None else trained["path"])
     if not file.is_file():
-        raise FileNotFoundError(f"there is no {file}, the TorchScript archive of this model; say where it is: archive=…")
+        raise FileNotFoundError(f"there is no {file}, this model's TorchScript archive; say where it is: archive=…")
     content = file.read_bytes()
     if hashlib.sha256(content).hexdigest() != trained["sha256"]:
-        raise ValueError(f"{file} is not the TorchScript archive that was trained, whose SHA-256 is {trained['sha256']}")
+        raise ValueError(f"{file} is not the TorchScript archive that was trained, of SHA-256 {trained['sha256']}")
     module: torch.jit.ScriptModule = torch.jit.load(io.BytesIO(content), map_location="cpu")
     return module
 
