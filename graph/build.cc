@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <unordered_map>
 
+#include "graph/parameters.h"
 #include "graph/sha256.h"
 #include "graph/text.h"
 
@@ -18,79 +18,6 @@ using nlohmann::ordered_json;
 
 // Raised when the text that the digest is taken of changes its form.
 constexpr const char* kFormat = "lanewise plan 1\n";
-
-// n, n+1, …: the i-th; nullopt when it leaves the range of integers.
-std::optional<Json> counted_up(const Json& n, std::int64_t i) {
-  if (n.is_number_unsigned()) {
-    const auto start = n.get<std::uint64_t>();
-    const auto step = static_cast<std::uint64_t>(i);
-    if (start > std::numeric_limits<std::uint64_t>::max() - step) return std::nullopt;
-    return start + step;
-  }
-  if (n.is_number_integer()) return n.get<std::int64_t>() + i;  // negative: cannot overflow upwards
-  return n.get<double>() + static_cast<double>(i);
-}
-
-// The parameters of one node's instances, before their types are checked.
-class Parameters {
- public:
-  Parameters(const NodeSpec& node, const Document& document, std::vector<Problem>& problems) : node_(node) {
-    const std::vector<FieldInfo> infos = describe(node.type->fields);
-    std::vector<std::string> names;
-    for (const FieldInfo& info : infos) names.push_back(info.name);
-    const auto problem = [&](const std::string& key, const std::string& rule) {
-      problems.push_back({node.each_origin.below(pointer_to(key).substr(1)).place(document), rule});
-      sound_ = false;
-    };
-    for (const auto& [key, value] : node.each.items()) {
-      const std::string name = in_quotes(key);
-      if (std::find(names.begin(), names.end(), key) == names.end()) {
-        problem(key, fmt::format("{} has no parameter {}{}", node.type->name, name, did_you_mean(key, names)));
-      } else if (node.params.contains(key)) {
-        problem(key, fmt::format("{}: {} is given both in \"params\" and in \"each\"", node.type->name, name));
-      } else if (value.is_array() && value.size() != static_cast<std::size_t>(node.count())) {
-        problem(key, fmt::format("{}: {} has {}, but {} has {}", node.type->name, name, counted(value.size(), "value"),
-                                 in_quotes(node.id), counted(node.count(), "instance")));
-      } else if (!value.is_array() && !value.is_number()) {
-        problem(key,
-                fmt::format("{}: {} must be a list with one value an instance ({}), or a number to count from, not {}",
-                            node.type->name, name, node.count(), shown(value)));
-      } else if (value.is_number() && !counted_up(value, node.count() - 1)) {
-        problem(key, fmt::format("{}: {} counts beyond the largest integer", node.type->name, name));
-      } else {
-        each_.push_back(key);
-      }
-    }
-  }
-
-  bool sound() const { return sound_; }
-
-  Written of(int instance, bool evaluating) const {
-    Written params(node_.params, node_.params_origin);
-    for (const std::string& key : each_) {
-      const Json& value = node_.each[key];
-      const Origin origin = node_.each_origin.below(pointer_to(key).substr(1));
-      if (value.is_array()) {
-        params.set({key}, value[instance], origin.below(fmt::format("{}", instance)));
-      } else {
-        params.set({key}, *counted_up(value, instance), origin);
-      }
-    }
-    const auto apply = [&](const std::vector<NodeChange>& changes) {
-      for (const NodeChange& change : changes) {
-        if (change.instance < 0 || change.instance == instance) params.set(change.path, change.value, change.origin);
-      }
-    };
-    apply(node_.changes);
-    if (evaluating) apply(node_.evaluate_changes);
-    return params;
-  }
-
- private:
-  const NodeSpec& node_;
-  std::vector<std::string> each_;  // the keys of "each" that are in order
-  bool sound_ = true;
-};
 
 // Reads one node's parameters. False: something is wrong with them.
 bool read_params(PlanNode& node, ordered_json& written, const Written& params, const Document& document,
@@ -143,8 +70,8 @@ ordered_json expanded_of(const Draft& draft, const Spec& spec, const Settings& s
     const auto it = specs.find(node.base);
     if (it == specs.end()) continue;
     for (const NodeChange& change : it->second->evaluate_changes) {
-      if (change.instance >= 0 && change.instance != node.instance) continue;
-      set[fmt::format("{}.{}", node.id, fmt::join(change.path, "."))] = change.value;
+      if (!change.instances.contains(node.instance)) continue;
+      set[fmt::format("{}.{}", node.id, fmt::join(change.path, "."))] = change.value.value_or(nullptr);
     }
   }
   text["run"] = settings.run_written;
@@ -174,7 +101,8 @@ Settings read_settings(const Spec& spec, const Document& document, const Registr
     return it != spec.run.values().end() && !it->is_null();
   };
   if (!gives("steps") && !gives("passes") && !gives("minutes")) {
-    problems.push_back({document.place("/run"), "run needs at least one of \"steps\", \"passes\" and \"minutes\""});
+    problems.push_back(
+        {spec.run.origin().place(document), "run needs at least one of \"steps\", \"passes\" and \"minutes\""});
   }
   if (run.passes.value_or(0) > 1 && run.end_rule() != "restart") {
     problems.push_back({spec.run.origin_of("on_end").place(document),
@@ -261,7 +189,7 @@ Draft draft(const Spec& spec, const Settings& settings, const Wiring& wiring, bo
       continue;
     }
     const NodeSpec& written = spec.nodes[instance.node];
-    node.place = document.place(written.pointer);
+    node.place = written.origin.place(document);
     if (instance.instance == 0) parameters.emplace(written, document, problems);
     const bool sound =
         read_params(node, result.written[i], parameters->of(instance.instance, evaluating), document, problems);

@@ -3,33 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "graph/key.h"
+#include "graph/parameters.h"
 #include "graph/text.h"
 
 namespace lanewise {
 namespace {
 
 using Json = nlohmann::json;
-
-// "gen.rows" or "run.metrics.every", split at the dots.
-struct Target {
-  std::string id;
-  std::vector<std::string> path;
-};
-
-// nullopt: it has no dot, or nothing between two.
-std::optional<Target> parse_target(const std::string& text) {
-  std::vector<std::string> parts{""};
-  for (const char c : text) {
-    if (c == '.') {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  if (parts.size() < 2 || std::find(parts.begin(), parts.end(), "") != parts.end()) return std::nullopt;
-  return Target{parts[0], {parts.begin() + 1, parts.end()}};
-}
+using Act = ChangeKey::Act;
 
 const FieldInfo* find_info(const std::vector<FieldInfo>& infos, const std::vector<std::string>& path,
                            std::size_t step = 0) {
@@ -49,26 +33,76 @@ Json value_of(const std::string& text, const FieldInfo* info) {
   return problems.empty() ? document.root() : Json(text);
 }
 
-class Changer {
- public:
-  Changer(Spec& spec, const Document& document, const Registry& registry, std::vector<Problem>& problems,
-          std::vector<std::string>& notes)
-      : spec_(spec), document_(document), registry_(registry), problems_(problems), notes_(notes) {}
+Json value_of(const Change& change, const FieldInfo* info) {
+  return change.text ? value_of(*change.text, info) : change.value.value_or(nullptr);
+}
 
-  void swap(const Override& change);
-  void find_types();
-  void set(const Override& change);
-  void set_for_evaluation();
+// "" or why a type told by `fields` does not take a value at a path.
+std::string misfit(const std::string& owner, const std::function<void(Fields&)>& told,
+                   const std::vector<std::string>& path, const Json& value) {
+  Json object = value;
+  for (auto key = path.rbegin(); key != path.rend(); ++key) object = Json{{*key, object}};
+  std::vector<Problem> problems;
+  Fields fields({&object, owner,
+                 [](const std::string& key) {
+                   return Place{key, ""};
+                 },
+                 [](const std::string&) { return ""; }},
+                problems);
+  if (told) told(fields);
+  fields.finish();
+  const std::string at = relative_to(path);
+  for (const Problem& problem : problems) {
+    const std::string& where = problem.place.at;
+    const bool here = where == at || where.starts_with(at + "/") || (!where.empty() && at.starts_with(where + "/"));
+    if (here) return problem.rule;
+  }
+  return "";
+}
+
+// Where the value at a path was written; nullopt: there is none.
+std::optional<Origin> origin_in(const Written& values, const std::vector<std::string>& path) {
+  return values.find(path) ? std::optional(values.origin_of(relative_to(path))) : std::nullopt;
+}
+
+// What a swap does with the parameters that there were.
+class Keeping {
+ public:
+  Keeping(std::string owner, std::function<void(Fields&)> told) : owner_(std::move(owner)), told_(std::move(told)) {}
+
+  // True: a value fits at a path.
+  bool fits(const std::vector<std::string>& path, const Json& value) {
+    return note(path, misfit(owner_, told_, path, value));
+  }
+  // The same for a key of "each".
+  bool fits_each(const std::string& key, const Json& value) {
+    std::string why;
+    for (const Json& one : value.is_array() ? value : Json::array({value})) {
+      if (why.empty()) why = misfit(owner_, told_, {key}, one);
+    }
+    return note({key}, why);
+  }
+
+  // "keeps features; drops path: lorenz has no parameter \"path\"", or "" when there was nothing.
+  std::string text() const {
+    std::string text = kept_.empty() ? "" : "keeps " + listed(kept_);
+    if (!dropped_.empty()) text += (text.empty() ? "drops " : "; drops ") + listed(dropped_);
+    for (const std::string& why : reasons_) text += ": " + why;
+    return text;
+  }
 
  private:
-  void problem(const Origin& origin, const std::string& rule) { problems_.push_back({origin.place(document_), rule}); }
-  void set_for_evaluation(const std::string& key, const std::string* text, const Json& value, const Origin& origin);
+  bool note(const std::vector<std::string>& path, const std::string& why) {
+    const std::string name = fmt::format("{}", fmt::join(path, "."));
+    std::vector<std::string>& list = why.empty() ? kept_ : dropped_;
+    if (std::find(list.begin(), list.end(), name) == list.end()) list.push_back(name);
+    if (!why.empty() && why.find(" has no parameter ") == std::string::npos) reasons_.push_back(why);
+    return why.empty();
+  }
 
-  Spec& spec_;
-  const Document& document_;
-  const Registry& registry_;
-  std::vector<Problem>& problems_;
-  std::vector<std::string>& notes_;
+  const std::string owner_;
+  const std::function<void(Fields&)> told_;
+  std::vector<std::string> kept_, dropped_, reasons_;
 };
 
 struct SwapKeys {
@@ -81,171 +115,494 @@ struct SwapKeys {
   }
 };
 
-void Changer::swap(const Override& change) {
-  const std::string& text = change.text;
-  std::size_t equals = text.find('=');
-  const auto opens = [&](std::size_t at) {
-    const std::size_t next = text.find_first_not_of(" \t\n", at + 1);
-    return next != std::string::npos && text[next] == '{';
-  };
-  while (equals != std::string::npos && !opens(equals)) equals = text.find('=', equals + 1);
-  if (equals == std::string::npos || equals == 0) {
-    throw Error(Exit::kCommandLine,
-                fmt::format("--swap {}: write it as 'ID={{\"type\":\"TYPE\",\"params\":{{…}}}}'", escaped(text)));
-  }
-  const std::string id = text.substr(0, equals), option = "--swap " + id;
+// What stands for a whole node or model. Throws Error(kCommandLine) for an option's text that is no JSON.
+Json object_of(const Change& change) {
+  if (!change.text) return change.value.value_or(nullptr);
   std::vector<Problem> faults;
-  const Document value(text.substr(equals + 1), option, faults);
-  if (!faults.empty()) {
-    throw Error(Exit::kCommandLine, fmt::format("{}: {}", escaped(faults.front().place.at), faults.front().rule));
-  }
-  const auto ref = spec_.find(id);
-  if (!ref) return problem({"", option, change.folder}, spec_.unknown(id));
-  NodeSpec& node = spec_.nodes[ref->node];
-  if (ref->instance >= 0) {
-    return problem({"", option, change.folder}, fmt::format("{} is one instance of {}; swap {} as a whole",
-                                                            in_quotes(id), in_quotes(node.id), in_quotes(node.id)));
-  }
-  const Written written(value.root(), {"", option, change.folder});
-  SwapKeys keys;
-  Fields fields(written.source(document_, "--swap", "key"), problems_);
-  keys.fields(fields);
-  fields.finish();
-  for (auto [key, object] : {std::pair{"params", &keys.params}, std::pair{"each", &keys.each}}) {
-    if (object->is_object()) continue;
-    problem({"", option, change.folder}, fmt::format("--swap: \"{}\" must be an object, not {}", key, shown(*object)));
-    *object = Json::object();
-  }
-  node.type_name = keys.type;
-  node.params = std::move(keys.params);
-  node.each = std::move(keys.each);
-  node.type_origin = {"/type", option, change.folder};
-  node.params_origin = {"/params", option, change.folder};
-  node.each_origin = {"/each", option, change.folder};
-  node.swapped = true;
+  const Document parsed(*change.text, change.origin.option, faults);
+  if (faults.empty()) return parsed.root();
+  throw Error(Exit::kCommandLine, fmt::format("{}: {}", escaped(faults.front().place.at), faults.front().rule));
 }
 
-void Changer::find_types() {
+class Changer {
+ public:
+  Changer(Spec& spec, const Document& document, const Registry& registry, std::vector<Problem>& problems,
+          std::vector<std::string>& notes)
+      : spec_(spec), document_(document), registry_(registry), problems_(problems), notes_(notes) {}
+
+  void apply(const Layer& layer, int index);
+  void finish();
+
+ private:
+  void swap(const Change& change);
+  void swap_node(NodeSpec& node, const Change& change, const Json& value);
+  void swap_model(ModelSpec& model, const Change& change, const Json& value);
+  void set_whole(const Change& change, const ChangeKey& key);
+  void set(const Change& change, const ChangeKey& key);
+  void set_in(Written& into, const std::string& owner, const std::vector<std::string>& path, const Change& change,
+              Act act, const std::vector<FieldInfo>& infos);
+  void set_model(const Change& change, const ChangeKey& key);
+  void set_evaluate(const Change& change, const ChangeKey& key);
+  void set_node(const Change& change, const ChangeKey& key);
+  void set_for_evaluation(const EvaluateChange& change);
+  void find_types(bool last);
+
+  void problem(const Origin& origin, const std::string& rule) { problems_.push_back({origin.place(document_), rule}); }
+  // A change that cannot be read: an error of the command line, or a problem of a file.
+  void malformed(const Change& change, const std::string& how);
+  std::optional<ChangeKey> read_key(const Change& change);
+  // The instances of a node that a key is about; nullopt: there are none, which is told.
+  std::optional<std::pair<int, Instances>> find(const ChangeKey& key, const Origin& origin,
+                                                const std::vector<std::string>& others, const std::string& owner);
+  // "+" is for what is not given yet, "~" for what is: `given`, and there. False: it is the other way, which is told.
+  bool may(Act act, const std::string& owner, const std::string& name, const std::optional<Origin>& given,
+           const Origin& origin);
+  ModelSpec* find_model(const std::string& name, const Origin& origin, const std::vector<std::string>& others = {});
+
+  Spec& spec_;
+  const Document& document_;
+  const Registry& registry_;
+  std::vector<Problem>& problems_;
+  std::vector<std::string>& notes_;
+  int layer_ = 0;
+};
+
+void Changer::malformed(const Change& change, const std::string& how) {
+  if (change.origin.option.empty()) return problem(change.origin, fmt::format("{}: {}", in_quotes(change.key), how));
+  throw Error(Exit::kCommandLine, fmt::format("{}: {}", escaped(change.origin.option), how));
+}
+
+std::optional<ChangeKey> Changer::read_key(const Change& change) {
+  std::string why;
+  std::optional<ChangeKey> key = parse_key(change.key, why);
+  if (!key) {
+    malformed(change, why);
+    return std::nullopt;
+  }
+  const bool gives = change.text || (change.value && !change.value->is_null());
+  if (key->act == Act::kRemove && gives) {
+    malformed(change, change.text ? "\"~\" takes a value out; write it without \"=\""
+                                  : "\"~\" takes a value out; write null in the place of a value");
+    return std::nullopt;
+  }
+  if (key->act != Act::kRemove && !change.text && !change.value) {
+    malformed(change, "write it as ID.PARAMETER=VALUE, run.NAME=VALUE or models.NAME.PARAMETER=VALUE");
+    return std::nullopt;
+  }
+  return key;
+}
+
+std::optional<std::pair<int, Instances>> Changer::find(const ChangeKey& key, const Origin& origin,
+                                                       const std::vector<std::string>& others,
+                                                       const std::string& owner) {
+  const auto ref = spec_.find(key.id);
+  if (!ref) {
+    problem(origin, owner + spec_.unknown(key.id, others));
+    return std::nullopt;
+  }
+  if (!key.instances) {
+    if (ref->instance < 0) return std::pair(ref->node, Instances{});
+    return std::pair(ref->node, Instances{ref->instance, ref->instance});
+  }
+  const NodeSpec& node = spec_.nodes[ref->node];
+  if (ref->instance >= 0) {
+    problem(origin, fmt::format("{}{} is one instance of {}; write {}[…]", owner, in_quotes(key.id), in_quotes(node.id),
+                                escaped(node.id)));
+    return std::nullopt;
+  }
+  const Instances all{0, node.count() - 1};
+  const bool every = key.instances->last == Instances().last;
+  if (!every && key.instances->last > all.last) {
+    problem(origin, fmt::format("{}there is no {}: {} has {}, {}", owner,
+                                in_quotes(fmt::format("{}[{}]", node.id, key.instances->last)), in_quotes(node.id),
+                                counted(node.count(), "instance"), instances_text(node.id, 0, all.last)));
+    return std::nullopt;
+  }
+  return std::pair(ref->node, *key.instances);
+}
+
+bool Changer::may(Act act, const std::string& owner, const std::string& name, const std::optional<Origin>& given,
+                  const Origin& origin) {
+  if (act == Act::kAdd && given) {
+    problem(origin, fmt::format("{}: {} is given already ({}); without \"+\" it is replaced", owner, in_quotes(name),
+                                given->place(document_).at));
+    return false;
+  }
+  if (act == Act::kRemove && !given) {
+    problem(origin, fmt::format("{}: {} is not given, so there is nothing to take out", owner, in_quotes(name)));
+    return false;
+  }
+  return true;
+}
+
+ModelSpec* Changer::find_model(const std::string& name, const Origin& origin, const std::vector<std::string>& others) {
+  std::vector<std::string> names = others;
+  for (ModelSpec& model : spec_.models) {
+    if (model.name == name) return &model;
+    names.push_back(model.name);
+  }
+  problem(origin, fmt::format("no model is named {}{}", in_quotes(name), did_you_mean(name, names)));
+  return nullptr;
+}
+
+void Changer::swap(const Change& change) {
+  const auto key = read_key(change);
+  if (!key) return;
+  const Json value = object_of(change);
+  if (key->act != Act::kSet || key->instances) {
+    return malformed(change, "a swap is of a whole node, ID, or of a model, models.NAME");
+  }
+  if (key->id == "models" && key->path.size() == 1) {
+    if (ModelSpec* model = find_model(key->path[0], change.origin)) swap_model(*model, change, value);
+    return;
+  }
+  const auto ref = spec_.find(change.key);
+  if (!ref) return problem(change.origin, spec_.unknown(change.key));
+  NodeSpec& node = spec_.nodes[ref->node];
+  if (ref->instance >= 0) {
+    return problem(change.origin, fmt::format("{} is one instance of {}; swap {} as a whole", in_quotes(change.key),
+                                              in_quotes(node.id), in_quotes(node.id)));
+  }
+  swap_node(node, change, value);
+}
+
+void Changer::swap_node(NodeSpec& node, const Change& change, const Json& value) {
+  SwapKeys keys;
+  if (!read_object(value, change.origin, "--swap", document_, problems_, [&](Fields& f) { keys.fields(f); }) &&
+      !value.is_object()) {
+    return;
+  }
+  for (auto [key, object] : {std::pair{"params", &keys.params}, std::pair{"each", &keys.each}}) {
+    if (object->is_object()) continue;
+    problem(change.origin, fmt::format("--swap: \"{}\" must be an object, not {}", key, shown(*object)));
+    *object = Json::object();
+  }
+  Written params(keys.params, change.origin.below("params")), each(keys.each, change.origin.below("each"));
+  const std::string before = std::exchange(node.type_name, keys.type);
+  node.type_origin = change.origin.below("type");
+  node.swapped = layer_;
+  const auto given = [&](const std::string& name) { return keys.params.contains(name) || keys.each.contains(name); };
+  if (const NodeType* type = registry_.find_node(keys.type)) {
+    Keeping keeping(type->name, type->fields);
+    for (const auto& [key, old] : node.params.values().items()) {
+      if (!given(key) && keeping.fits({key}, old)) params.set({key}, old, node.params.origin_of(relative_to({key})));
+    }
+    for (const auto& [key, old] : node.each.values().items()) {
+      if (!given(key) && keeping.fits_each(key, old)) each.set({key}, old, node.each.origin_of(relative_to({key})));
+    }
+    std::erase_if(node.changes, [&](const NodeChange& one) {
+      return given(one.path[0]) || (one.value && !keeping.fits(one.path, *one.value));
+    });
+    if (const std::string text = keeping.text(); !text.empty()) {
+      notes_.push_back(fmt::format("{}: {} in the place of {} {}", node.id, type->name, before, text));
+    }
+  }
+  node.params = std::move(params);
+  node.each = std::move(each);
+}
+
+void Changer::swap_model(ModelSpec& model, const Change& change, const Json& value) {
+  if (!value.is_object()) {
+    return problem(change.origin, fmt::format("--swap must be an object, not {}", shown(value)));
+  }
+  Written now(value, change.origin);
+  const auto type_name = value.find("type");
+  const PartType* type = type_name != value.end() && type_name->is_string()
+                             ? registry_.find_model(type_name->get<std::string>())
+                             : nullptr;
+  if (type) {
+    Keeping keeping(type->name, type->fields);
+    for (const auto& [key, old] : model.values.values().items()) {
+      if (value.contains(key) || !keeping.fits({key}, old)) continue;
+      now.set({key}, old, model.values.origin_of(relative_to({key})));
+    }
+    if (const std::string text = keeping.text(); !text.empty()) {
+      notes_.push_back(fmt::format("models.{}: {} {}", model.name, type->name, text));
+    }
+  }
+  model.values = std::move(now);
+}
+
+// Adds or takes out a node, a model or the section "evaluate".
+void Changer::set_whole(const Change& change, const ChangeKey& key) {
+  const bool is_model = key.id == "models";
+  const std::string id = is_model ? key.path[0] : key.id;
+  if (key.act == Act::kRemove) {
+    if (key.id == "evaluate") {
+      if (!spec_.has_evaluate) return problem(change.origin, "there is no \"evaluate\" to take out");
+      spec_.has_evaluate = false;
+      spec_.evaluate_set.clear();
+      return;
+    }
+    if (is_model) {
+      if (const ModelSpec* model = find_model(id, change.origin))
+        spec_.models.erase(spec_.models.begin() + (model - spec_.models.data()));
+      return;
+    }
+    const auto ref = spec_.find(id);
+    if (!ref) return problem(change.origin, spec_.unknown(id, {"evaluate"}));
+    const std::string& whole = spec_.nodes[ref->node].id;
+    if (ref->instance >= 0 || key.instances) {
+      return problem(change.origin, fmt::format("{} is a part of {}; take {} out as a whole, or change its "
+                                                "\"repeat\" in the file",
+                                                in_quotes(change.key.substr(1)), in_quotes(whole), in_quotes(whole)));
+    }
+    spec_.nodes.erase(spec_.nodes.begin() + ref->node);
+    return fill_ids(spec_, document_, problems_);
+  }
+
+  Json value = object_of(change);
+  if (!value.is_object()) {
+    return malformed(change, fmt::format("what is added must be an object, {{\"type\": …}}, not {}", shown(value)));
+  }
+  if (is_model) {
+    for (const ModelSpec& model : spec_.models) {
+      if (model.name != id) continue;
+      return problem(change.origin, fmt::format("there is a model {} already ({})", in_quotes(id),
+                                                model.values.origin().place(document_).at));
+    }
+    spec_.models.push_back({id, Written(value, change.origin)});
+    return;
+  }
+  if (const auto ref = spec_.find(id)) {
+    return problem(change.origin, fmt::format("there is a node {} already ({}); swap it, or set its parameters",
+                                              in_quotes(id), spec_.nodes[ref->node].origin.place(document_).at));
+  }
+  if (value.contains("id")) return malformed(change, "the id of a node that is added is the key; take \"id\" out");
+  value["id"] = id;
+  spec_.nodes.push_back(read_node(value, change.origin, document_, problems_));
+  fill_ids(spec_, document_, problems_);
+}
+
+void Changer::set_in(Written& into, const std::string& owner, const std::vector<std::string>& path,
+                     const Change& change, Act act, const std::vector<FieldInfo>& infos) {
+  if (!may(act, owner, fmt::format("{}", fmt::join(path, ".")), origin_in(into, path), change.origin)) return;
+  if (act == Act::kRemove) return into.take(path, change.origin);
+  into.set(path, value_of(change, find_info(infos, path)), change.origin);
+}
+
+void Changer::set_model(const Change& change, const ChangeKey& key) {
+  ModelSpec* model = find_model(key.path[0], change.origin);
+  if (!model) return;
+  if (key.path.size() == 1) {
+    return malformed(change, "a model is set by its parameters, models.NAME.PARAMETER=VALUE");
+  }
+  const std::vector<std::string> rest(key.path.begin() + 1, key.path.end());
+  const auto type = model->values.values().find("type");
+  const PartType* part = type != model->values.values().end() && type->is_string()
+                             ? registry_.find_model(type->get<std::string>())
+                             : nullptr;
+  std::vector<FieldInfo> infos = describe(part ? part->fields : nullptr);
+  infos.emplace_back().name = "type";
+  infos.back().type = "text";
+  set_in(model->values, "models." + model->name, rest, change, key.act, infos);
+}
+
+void Changer::set_evaluate(const Change& change, const ChangeKey& key) {
+  if (key.path[0] != "set") {
+    spec_.has_evaluate = true;
+    return set_in(spec_.evaluate, "evaluate", key.path, change, key.act, describe([](Fields& f) {
+                    EvaluateSettings settings;
+                    evaluate_fields(f, settings);
+                  }));
+  }
+  const std::string name = key.path.size() == 1 ? "" : key.path[1];
+  std::optional<Origin> given;
+  for (const EvaluateChange& other : spec_.evaluate_set) {
+    if (other.key == name) given = other.origin;
+  }
+  if (!may(key.act, "evaluate.set", name, given, change.origin)) return;
+  if (key.act == Act::kRemove) {
+    std::erase_if(spec_.evaluate_set, [&](const EvaluateChange& other) { return other.key == name; });
+    return;
+  }
+  spec_.has_evaluate = true;
+  spec_.evaluate_set.push_back({name, change.text, change.value.value_or(nullptr), change.origin, layer_});
+}
+
+void Changer::set_node(const Change& change, const ChangeKey& key) {
+  const auto found = find(key, change.origin, {"run", "models", "evaluate"}, "");
+  if (!found) return;
+  const auto& [index, instances] = *found;
+  NodeSpec& node = spec_.nodes[index];
+  if (key.path == std::vector<std::string>{"device"}) {
+    std::optional<Origin> given;
+    if (node.device) given = node.device_origin;
+    for (const NodeChange& other : node.device_changes)
+      given = other.value ? std::optional(other.origin) : std::nullopt;
+    if (!may(key.act, node.id, "device", given, change.origin)) return;
+    std::optional<Json> value;
+    if (key.act != Act::kRemove) value = value_of(change, nullptr);
+    if (value && !value->is_string()) {
+      return problem(change.origin, fmt::format("{}: \"device\" must be text, not {}", node.id, shown(*value)));
+    }
+    node.device_changes.push_back({instances, key.path, value, change.origin});
+    return;
+  }
+  if (!node.type) return;
+  if (key.act != Act::kSet) {
+    std::vector<Problem> told;  // of "each"; the plan tells them
+    const Parameters parameters(node, document_, told);
+    std::optional<Origin> given;  // in any of the instances
+    for (std::int64_t i = instances.first; i <= std::min(instances.last, node.count() - 1) && !given; ++i) {
+      given = origin_in(parameters.of(i, /*evaluating=*/false), key.path);
+    }
+    if (!may(key.act, node.id, key.rest, given, change.origin)) return;
+  }
+  std::optional<Json> value;
+  if (key.act != Act::kRemove) value = value_of(change, find_info(describe(node.type->fields), key.path));
+  node.changes.push_back({instances, key.path, std::move(value), change.origin});
+}
+
+void Changer::set(const Change& change, const ChangeKey& key) {
+  if (key.id == "name" && key.path.empty()) {
+    const Json value = value_of(change, nullptr);
+    spec_.name = value.is_string() ? value.get<std::string>() : "";
+    if (const std::string why = bad_name(spec_.name); !why.empty()) problem(change.origin, why);
+    return;
+  }
+  if (key.path.empty()) {
+    return malformed(change, "write it as ID.PARAMETER=VALUE, run.NAME=VALUE or models.NAME.PARAMETER=VALUE");
+  }
+  if (key.id == "run") {
+    return set_in(spec_.run, "run", key.path, change, key.act, describe([](Fields& f) { RunSettings().fields(f); }));
+  }
+  if (key.id == "evaluate") return set_evaluate(change, key);
+  if (key.id == "models") return set_model(change, key);
+  set_node(change, key);
+}
+
+// One change of the evaluation's plan.
+void Changer::set_for_evaluation(const EvaluateChange& change) {
+  std::string why;
+  const auto key = parse_key(change.key, why);
+  if (!key || key->path.empty()) {
+    return problem(change.origin,
+                   fmt::format("evaluate.set: {} must be of the form \"node.parameter\"", in_quotes(change.key)));
+  }
+  const auto found = find(*key, change.origin, {}, "evaluate.set: ");
+  if (!found) return;
+  NodeSpec& node = spec_.nodes[found->first];
+  if (!node.type) return;
+  const auto infos = describe(node.type->fields);
+  const FieldInfo* info = find_info(infos, key->path);
+  if (!info && node.swapped > change.layer) {
+    notes_.push_back(fmt::format("dropped {} of evaluate.set: {}, put in by a swap, has no such parameter",
+                                 in_quotes(change.key), node.type->name));
+    return;
+  }
+  std::optional<Json> value;
+  if (key->act != Act::kRemove) value = change.text ? value_of(*change.text, info) : change.value;
+  node.evaluate_changes.push_back({found->second, key->path, std::move(value), change.origin});
+}
+
+// `last`: those that are unknown are told.
+void Changer::find_types(bool last) {
   std::vector<std::string> names;
   for (const NodeType& type : registry_.nodes) {
     if (!type.internal) names.push_back(type.name);
   }
   for (NodeSpec& node : spec_.nodes) {
     const NodeType* type = registry_.find_node(node.type_name);
-    if (type && !type->internal) {
-      node.type = type;
-    } else if (!node.type_name.empty()) {
+    node.type = type && !type->internal ? type : nullptr;
+    if (last && !node.type && !node.type_name.empty()) {
       problem(node.type_origin, fmt::format("no node type is named {}{}", in_quotes(node.type_name),
                                             did_you_mean(node.type_name, names)));
     }
   }
 }
 
-void Changer::set(const Override& change) {
-  const std::string& text = change.text;
-  const std::string option = "--set " + text;
-  if (find_bad_utf8(text) != std::string::npos)
-    throw Error(Exit::kCommandLine, escaped(option) + ": this is not UTF-8");
-  if (text.starts_with("name=")) {
-    spec_.name = text.substr(5);
-    if (const std::string why = bad_name(spec_.name); !why.empty()) problem({"", option, change.folder}, why);
-    return;
+void Changer::apply(const Layer& layer, int index) {
+  layer_ = index;
+  for (const Change& change : layer.swaps) swap(change);
+  std::vector<std::pair<const Change*, ChangeKey>> sets;
+  for (const Change& change : layer.sets) {
+    const auto key = read_key(change);
+    if (!key) continue;
+    const bool whole = key->path.empty() ? key->id != "name" : key->id == "models" && key->path.size() == 1;
+    if (whole && key->act != Act::kSet) {
+      set_whole(change, *key);
+    } else {
+      sets.emplace_back(&change, *key);
+    }
   }
-  const std::size_t dot = text.find('.'), equals = dot == std::string::npos ? dot : text.find('=', dot);
-  const auto target = equals == std::string::npos ? std::nullopt : parse_target(text.substr(0, equals));
-  if (!target) {
+  find_types(/*last=*/false);
+  for (const auto& [change, key] : sets) set(*change, key);
+}
+
+void Changer::finish() {
+  find_types(/*last=*/true);
+  for (const EvaluateChange& change : spec_.evaluate_set) set_for_evaluation(change);
+}
+
+// A --swap: the key ends where an object begins, since an id may hold "=".
+Change read_swap(const Override& given) {
+  const std::string& text = given.text;
+  const auto opens = [&](std::size_t at) {
+    const std::size_t next = text.find_first_not_of(" \t\n", at + 1);
+    return next != std::string::npos && text[next] == '{';
+  };
+  std::size_t equals = text.find('=');
+  while (equals != std::string::npos && !opens(equals)) equals = text.find('=', equals + 1);
+  if (equals == std::string::npos || equals == 0) {
     throw Error(Exit::kCommandLine,
-                escaped(option) + ": write it as ID.PARAMETER=VALUE, run.NAME=VALUE or models.NAME.PARAMETER=VALUE");
+                fmt::format("--swap {}: write it as 'ID={{\"type\":\"TYPE\",\"params\":{{…}}}}'", escaped(text)));
   }
-  const std::string value = text.substr(equals + 1);
-  const Origin origin{"", option, change.folder};
-  const auto& [id, path] = *target;
-
-  if (id == "run") {
-    const auto infos = describe([](Fields& f) { RunSettings().fields(f); });
-    return spec_.run.set(path, value_of(value, find_info(infos, path)), origin);
-  }
-  if (id == "evaluate") {
-    spec_.has_evaluate = true;
-    if (path[0] == "set") {
-      const std::string key = text.substr(0, equals).substr(std::string("evaluate.set.").size() - (path.size() == 1));
-      return set_for_evaluation(key, &value, Json(), origin);
-    }
-    const auto infos = describe([](Fields& f) {
-      EvaluateSettings settings;
-      evaluate_fields(f, settings);
-    });
-    return spec_.evaluate.set(path, value_of(value, find_info(infos, path)), origin);
-  }
-  if (id == "models") {
-    std::vector<std::string> names;
-    for (ModelSpec& model : spec_.models) {
-      names.push_back(model.name);
-      if (model.name != path[0] || path.size() == 1) continue;
-      const std::vector<std::string> rest(path.begin() + 1, path.end());
-      const auto type = model.values.values().find("type");
-      const PartType* part = type != model.values.values().end() && type->is_string()
-                                 ? registry_.find_model(type->get<std::string>())
-                                 : nullptr;
-      const auto infos = describe(part ? part->fields : nullptr);
-      return model.values.set(rest, rest[0] == "type" ? Json(value) : value_of(value, find_info(infos, rest)), origin);
-    }
-    if (std::find(names.begin(), names.end(), path[0]) != names.end()) {
-      throw Error(Exit::kCommandLine,
-                  escaped(option) + ": a model is set by its parameters, models.NAME.PARAMETER=VALUE");
-    }
-    return problem(origin, fmt::format("no model is named {}{}", in_quotes(path[0]), did_you_mean(path[0], names)));
-  }
-  const auto ref = spec_.find(id);
-  if (!ref) return problem(origin, spec_.unknown(id, {"run", "models", "evaluate"}));
-  NodeSpec& node = spec_.nodes[ref->node];
-  if (path == std::vector<std::string>{"device"}) {
-    node.device_changes.push_back({ref->instance, path, value, origin});
-  } else if (node.type) {
-    const auto infos = describe(node.type->fields);
-    node.changes.push_back({ref->instance, path, value_of(value, find_info(infos, path)), origin});
-  }
+  const std::string id = text.substr(0, equals);
+  return {id, text.substr(equals + 1), std::nullopt, {"", "--swap " + id, given.folder}};
 }
 
-void Changer::set_for_evaluation() {
-  for (const auto& [key, value] : spec_.evaluate_set.items()) {
-    set_for_evaluation(key, nullptr, value, {"/evaluate/set" + pointer_to(key), ""});
+// A --set: "=" stands behind the first dot, since an id may hold one, or behind the id of what is added.
+Change read_set(const Override& given) {
+  const std::string& text = given.text;
+  const Origin origin{"", "--set " + text, given.folder};
+  if (find_bad_utf8(text) != std::string::npos) {
+    throw Error(Exit::kCommandLine, escaped(origin.option) + ": this is not UTF-8");
   }
-}
-
-// One change of the evaluation's plan: a value, or a text that the field's type reads.
-void Changer::set_for_evaluation(const std::string& key, const std::string* text, const Json& value,
-                                 const Origin& origin) {
-  const auto target = parse_target(key);
-  if (!target)
-    return problem(origin, fmt::format("evaluate.set: {} must be of the form \"node.parameter\"", in_quotes(key)));
-  const auto ref = spec_.find(target->id);
-  if (!ref) return problem(origin, "evaluate.set: " + spec_.unknown(target->id));
-  NodeSpec& node = spec_.nodes[ref->node];
-  if (!node.type) return;
-  const auto infos = describe(node.type->fields);
-  const FieldInfo* info = find_info(infos, target->path);
-  if (!info && node.swapped && origin.option.empty()) {
-    notes_.push_back(fmt::format("dropped {} of evaluate.set: {}, put in by --swap, has no such parameter",
-                                 in_quotes(key), node.type->name));
-    return;
-  }
-  node.evaluate_changes.push_back({ref->instance, target->path, text ? value_of(*text, info) : value, origin});
+  const std::size_t dot = text.find('.'), first = text.find('=');
+  const bool whole = text.starts_with("name=") || (text.starts_with('+') && first < dot);
+  const std::size_t equals = whole ? first : dot == std::string::npos ? dot : text.find('=', dot);
+  if (equals == std::string::npos) return {text, std::nullopt, std::nullopt, origin};
+  return {text.substr(0, equals), text.substr(equals + 1), std::nullopt, origin};
 }
 
 }  // namespace
 
-void apply_changes(Spec& spec, const std::vector<Override>& overrides, const Document& document,
-                   const Registry& registry, std::vector<Problem>& problems, std::vector<std::string>& notes) {
+Layer read_layer(const std::vector<Override>& overrides) {
+  Layer layer;
+  for (const Override& given : overrides) {
+    if (given.kind == Override::Kind::kSwap) {
+      layer.swaps.push_back(read_swap(given));
+    } else {
+      layer.sets.push_back(read_set(given));
+    }
+  }
+  return layer;
+}
+
+Layer read_layer(const Document& file, bool nodes, std::vector<Problem>& problems) {
+  Layer layer;
+  for (auto [key, list] : {std::pair{"swap", &layer.swaps}, std::pair{"set", &layer.sets}}) {
+    const std::string pointer = pointer_to(std::string(key));
+    const auto object = file.root().find(key);
+    if (object == file.root().end() || (nodes && list == &layer.swaps)) continue;
+    if (!object->is_object()) {
+      problems.push_back({file.place(pointer), fmt::format("\"{}\" must be an object, not {}", key, shown(*object))});
+      continue;
+    }
+    for (const std::string& name : file.keys(pointer)) {
+      list->push_back(
+          {name, std::nullopt, object->at(name), {pointer + pointer_to(name), "", "", nodes ? nullptr : &file}});
+    }
+  }
+  return layer;
+}
+
+void apply_changes(Spec& spec, const std::vector<Layer>& layers, const Document& document, const Registry& registry,
+                   std::vector<Problem>& problems, std::vector<std::string>& notes) {
   Changer changer(spec, document, registry, problems, notes);
-  for (const Override& change : overrides) {
-    if (change.kind == Override::Kind::kSwap) changer.swap(change);
-  }
-  changer.find_types();
-  changer.set_for_evaluation();
-  for (const Override& change : overrides) {
-    if (change.kind == Override::Kind::kSet) changer.set(change);
-  }
+  for (std::size_t i = 0; i < layers.size(); ++i) changer.apply(layers[i], static_cast<int>(i));
+  changer.finish();
 }
 
 }  // namespace lanewise

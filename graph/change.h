@@ -1,10 +1,11 @@
-// Changes to a Spec: --swap and --set of the command line, and "evaluate": {"set": {…}} for the evaluation's plan.
+// Changes to a Spec, in layers: "swap" and "set" of a file (graph/load.h), those of the files that have it as their
+// base, then --swap and --set of the command line. graph/key.h tells how they are written.
 //
-//   --set lane.loss=huber      a parameter of all instances      --set run.steps=50        a setting
-//   --set gen3.path=x          of one                            --set models.net.hidden=8  a parameter of a model
-//   --set lane.device=cpu:0    where it computes                 --swap 'gen={"type":"lorenz","params":{"dt":0.01}}'
+//   --set lane.loss=huber          --swap 'gen={"type":"lorenz","params":{"dt":0.01}}'
+//   "set": { "lane.loss": "huber" },  "swap": { "gen": { "type": "lorenz", "params": { "dt": 0.01 } } }
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,29 @@
 
 namespace lanewise {
 
-// Swaps first, then finds the type of every node, then sets, each kind in the order given. What is unknown is a problem
-// at "command line"; an option that cannot be read at all is an Error(kCommandLine). `notes`: what was dropped.
-void apply_changes(Spec& spec, const std::vector<Override>& overrides, const Document& document,
-                   const Registry& registry, std::vector<Problem>& problems, std::vector<std::string>& notes);
+// One change: a value of a file or, of the command line, a text that the field's type reads; neither: there was no "=".
+struct Change {
+  std::string key;
+  std::optional<std::string> text;
+  std::optional<nlohmann::json> value;
+  Origin origin;
+};
+
+struct Layer {
+  std::vector<Change> swaps, sets;  // each in the order given
+};
+
+// The command line's. Throws Error(kCommandLine) for an option that cannot be read at all.
+Layer read_layer(const std::vector<Override>& overrides);
+// A file's. `nodes`: it is the one that has the nodes, and no "swap".
+Layer read_layer(const Document& file, bool nodes, std::vector<Problem>& problems);
+
+// Layer by layer: swaps, then nodes and models that are added or taken out, then all other sets; then finds what
+// "evaluate": {"set"} is about. What is unknown is a problem at its origin. `document` is the file that has the nodes.
+// `notes`: what was dropped.
+//
+// A swap replaces a type, and keeps the parameters that fit the new one and are not given with it.
+void apply_changes(Spec& spec, const std::vector<Layer>& layers, const Document& document, const Registry& registry,
+                   std::vector<Problem>& problems, std::vector<std::string>& notes);
 
 }  // namespace lanewise

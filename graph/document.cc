@@ -220,10 +220,10 @@ Place Document::place_at(std::size_t offset, const std::string& pointer) const {
   return {fmt::format("{}:{}:{}", file_, line - lines_.begin() + 1, column), pointer};
 }
 
-Place Document::place(const std::string& pointer) const {
+std::pair<const Document::Mark*, bool> Document::mark_of(const std::string& pointer) const {
   const Mark* mark = &mark_;
   for (const std::string& step : pointer_steps(pointer)) {
-    if (!mark->children) break;
+    if (!mark->children) return {mark, false};
     const auto& members = mark->children->members;
     const auto& elements = mark->children->elements;
     if (const auto it = members.find(step); it != members.end()) {
@@ -232,10 +232,24 @@ Place Document::place(const std::string& pointer) const {
                step.find_first_not_of("0123456789") == std::string::npos && std::stoul(step) < elements.size()) {
       mark = &elements[std::stoul(step)];
     } else {
-      break;
+      return {mark, false};
     }
   }
-  return place_at(mark->offset, pointer);
+  return {mark, true};
+}
+
+Place Document::place(const std::string& pointer) const { return place_at(mark_of(pointer).first->offset, pointer); }
+
+std::vector<std::string> Document::keys(const std::string& pointer) const {
+  const auto [mark, found] = mark_of(pointer);
+  std::vector<std::pair<std::uint32_t, std::string>> order;
+  if (found && mark->children) {
+    for (const auto& [key, member] : mark->children->members) order.emplace_back(member.offset, key);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<std::string> result;
+  for (auto& [offset, key] : order) result.push_back(std::move(key));
+  return result;
 }
 
 std::string Document::folder() const {

@@ -30,6 +30,8 @@ class Document {
   // Where the value at a JSON pointer was written: a member's key, or an element itself. A pointer to what was not
   // written gets the position of the nearest value around it.
   Place place(const std::string& pointer) const;
+  // The keys of the object at a JSON pointer, in the order written; none where there is no object.
+  std::vector<std::string> keys(const std::string& pointer) const;
   // The folder that the file is in, "" for the current one.
   std::string folder() const;
 
@@ -45,6 +47,8 @@ class Document {
   };
 
  private:
+  // The mark of the nearest value around a pointer, and whether it is the pointer's own.
+  std::pair<const Mark*, bool> mark_of(const std::string& pointer) const;
   Place place_at(std::size_t offset, const std::string& pointer) const;
 
   std::string text_, file_;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <limits>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -16,29 +15,38 @@ namespace {
 
 constexpr std::size_t kPrinted = 100;  // problems that what() spells out
 
-// Line and column at the end of "FILE:LINE:COLUMN"; the command line comes after every file.
-std::pair<long, long> position(const std::string& at) {
-  constexpr std::pair<long, long> kLast{std::numeric_limits<long>::max(), 0};
+constexpr const char* kCommandLine = "command line";  // it comes after every file
+
+// Line and column at the end of "FILE:LINE:COLUMN", and the file.
+std::pair<std::pair<long, long>, std::string> position(const std::string& at) {
   const auto second = at.rfind(':');
-  if (second == std::string::npos || second == 0) return at == "command line" ? kLast : std::pair<long, long>{0, 0};
+  if (second == std::string::npos || second == 0) return {{0, 0}, at};
   const auto first = at.rfind(':', second - 1);
-  if (first == std::string::npos) return {0, 0};
+  if (first == std::string::npos) return {{0, 0}, at};
   std::pair<long, long> result{0, 0};
   std::from_chars(at.data() + first + 1, at.data() + second, result.first);
   std::from_chars(at.data() + second + 1, at.data() + at.size(), result.second);
-  return result;
+  return {result, at.substr(0, first)};
 }
 
-// In file order, each once.
+// The files in the order in which they come up, each in its own order; each problem once.
 std::vector<Problem> in_order(std::vector<Problem> problems) {
   std::set<std::tuple<std::string, std::string, std::string>> seen;
   std::erase_if(problems, [&](const Problem& p) { return !seen.emplace(p.place.at, p.place.pointer, p.rule).second; });
-  std::vector<std::pair<std::pair<long, long>, std::size_t>> order(problems.size());
-  for (std::size_t i = 0; i < problems.size(); ++i) order[i] = {position(problems[i].place.at), i};
+  std::vector<std::string> files;
+  std::vector<std::tuple<std::size_t, std::pair<long, long>, std::size_t>> order(problems.size());
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    const std::string& at = problems[i].place.at;
+    const auto [line, file] = position(at);
+    const auto known = std::find(files.begin(), files.end(), file);
+    const std::size_t rank = at == kCommandLine ? problems.size() : static_cast<std::size_t>(known - files.begin());
+    if (known == files.end()) files.push_back(file);
+    order[i] = {rank, line, i};
+  }
   std::sort(order.begin(), order.end());
   std::vector<Problem> sorted;
   sorted.reserve(problems.size());
-  for (const auto& [where, i] : order) sorted.push_back(std::move(problems[i]));
+  for (const auto& [rank, line, i] : order) sorted.push_back(std::move(problems[i]));
   return sorted;
 }
 

@@ -92,11 +92,11 @@ class Expander {
       }
       for (int k = 0; k < node.count(); ++k) {
         Instance& instance = result_.instances[first_[i] + k];
-        std::string text = node.device.value_or("cpu:*");
+        std::string text = node.device.value_or(kDefaultDevice);
         Origin origin = node.device_origin;
         for (const NodeChange& change : node.device_changes) {
-          if (change.instance >= 0 && change.instance != k) continue;
-          text = change.value.get<std::string>();
+          if (!change.instances.contains(k)) continue;
+          text = change.value ? change.value->get<std::string>() : kDefaultDevice;
           origin = change.origin;
         }
         std::optional<Device> device = parse_device(text);
@@ -142,7 +142,7 @@ class Expander {
     const Port& port = consumer.type->inputs[wire.to_port];
     if (!port.many && std::min(take, there) > 1) {
       problem(
-          document_.place(wire.input->pointer),
+          wire.input->origin.place(document_),
           fmt::format(
               "the input \"{}\" of {} {} takes one edge, but this gives {} {} {} instances of {}; write \"take\": 1{}",
               port.name, consumer.type->name, in_quotes(consumer.id), consumer.repeat ? "each instance" : "it",
@@ -151,20 +151,20 @@ class Expander {
       return true;
     }
     if (static_cast<std::int64_t>(result_.edges.size()) + std::min(take, there) * consumer.count() > kMaxEdges) {
-      problem(document_.place(wire.input->pointer), fmt::format("more than {} edges", kMaxEdges));
+      problem(wire.input->origin.place(document_), fmt::format("more than {} edges", kMaxEdges));
       return false;
     }
     for (std::int64_t k = 0; k < consumer.count(); ++k) {
       const std::int64_t from = wire.input->take ? k * take : 0;
       if (from >= there && wire.instance >= 0) {
-        problem(document_.place(wire.input->pointer),
+        problem(wire.input->origin.place(document_),
                 fmt::format("{} is one node; there is nothing in it to take for {} {}", in_quotes(wire.input->from),
                             consumer.type->name, in_quotes(consumer.instance_id(k))));
         return true;
       }
       if (from >= there) {
         problem(
-            document_.place(wire.input->pointer),
+            wire.input->origin.place(document_),
             fmt::format("{} {} would take {}, but there {} only {} {} (repeat: {}; {} x {} are needed)",
                         consumer.type->name, in_quotes(consumer.instance_id(k)),
                         instances_text(producer.id, begin + from, begin + from + take - 1), there == 1 ? "is" : "are",
@@ -195,9 +195,8 @@ class Expander {
       const std::size_t n = unread.size();
       if (n == static_cast<std::size_t>(node.count())) {
         if (node.type->role == Role::kSource) {
-          problem(document_.place(node.pointer),
-                  fmt::format("{} {} is read by nobody; name it in another node's \"in\"", node.type->name,
-                              in_quotes(node.id)));
+          problem(node.origin.place(document_), fmt::format("{} {} is read by nobody; name it in another node's \"in\"",
+                                                            node.type->name, in_quotes(node.id)));
         }
       } else if (n > 0) {
         constexpr std::size_t kNamed = 4;
@@ -205,7 +204,7 @@ class Expander {
           unread.resize(kNamed - 1);
           unread.push_back(fmt::format("{} more", n - kNamed + 1));
         }
-        problem(document_.place(node.pointer),
+        problem(node.origin.place(document_),
                 fmt::format("{} {} read by nobody, unlike the rest of {}; what reads it takes {} of {}", listed(unread),
                             n == 1 ? "is" : "are", in_quotes(node.id), node.count() - n, node.count()));
       }

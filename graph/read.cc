@@ -15,22 +15,6 @@ using Json = nlohmann::json;
 constexpr std::size_t kMaxId = 100;  // bytes
 const std::set<std::string> kReserved{"run", "models", "evaluate", "name"};
 
-// Reads an object by its fields(). False: it is none, or something in it is wrong.
-template <class T>
-bool read_object(T& into, const Json& value, const std::string& pointer, const std::string& owner,
-                 const Document& document, std::vector<Problem>& problems) {
-  if (!value.is_object()) {
-    problems.push_back({document.place(pointer), fmt::format("{} must be an object, not {}", owner, shown(value))});
-    return false;
-  }
-  const std::size_t before = problems.size();
-  const Written written(value, {pointer, ""});
-  Fields fields(written.source(document, owner, "key"), problems);
-  into.fields(fields);
-  fields.finish();
-  return problems.size() == before;
-}
-
 // "" or why it is no id.
 std::string bad_id(const std::string& id) {
   if (id.empty()) return "is empty; give it a name";
@@ -43,51 +27,84 @@ std::string bad_id(const std::string& id) {
   return "";
 }
 
-bool must_be(bool good, const Json& value, const std::string& pointer, const std::string& what, const std::string& kind,
-             const Document& document, std::vector<Problem>& problems) {
-  if (!good)
-    problems.push_back({document.place(pointer), fmt::format("{} must be {}, not {}", what, kind, shown(value))});
+bool must_be(bool good, const Json& value, const Place& place, const std::string& what, const std::string& kind,
+             std::vector<Problem>& problems) {
+  if (!good) problems.push_back({place, fmt::format("{} must be {}, not {}", what, kind, shown(value))});
   return good;
 }
 
-NodeSpec read_node(const Json& value, const std::string& pointer, const Document& document,
-                   std::vector<Problem>& problems) {
+// The value at a path of keys in an object; null: there is none.
+const Json* find_in(const Json& values, const std::vector<std::string>& path) {
+  const Json* at = &values;
+  for (const std::string& key : path) {
+    if (!at->is_object()) return nullptr;
+    const auto it = at->find(key);
+    if (it == at->end()) return nullptr;
+    at = &*it;
+  }
+  return at;
+}
+
+}  // namespace
+
+bool read_object(const Json& value, const Origin& origin, const std::string& owner, const Document& document,
+                 std::vector<Problem>& problems, const std::function<void(Fields&)>& fields) {
+  if (!value.is_object()) {
+    problems.push_back({origin.place(document), fmt::format("{} must be an object, not {}", owner, shown(value))});
+    return false;
+  }
+  const std::size_t before = problems.size();
+  const Written written(value, origin);
+  Fields reader(written.source(document, owner, "key"), problems);
+  fields(reader);
+  reader.finish();
+  return problems.size() == before;
+}
+
+NodeSpec read_node(const Json& value, const Origin& origin, const Document& document, std::vector<Problem>& problems) {
   NodeSpec node;
-  node.pointer = pointer;
-  node.type_origin = {pointer + "/type", ""};
-  node.params_origin = {pointer + "/params", ""};
-  node.each_origin = {pointer + "/each", ""};
-  node.device_origin = {pointer + "/device", ""};
-  if (!read_object(node, value, pointer, "node", document, problems) && !value.is_object()) return node;
+  node.origin = origin;
+  node.type_origin = origin.below("type");
+  node.device_origin = origin.below("device");
+  Json params = Json::object(), each = Json::object();
+  const bool sound =
+      read_object(value, origin, "node", document, problems, [&](Fields& f) { node.fields(f, &params, &each); });
+  if (!sound && !value.is_object()) return node;
   if (value.contains("id") && value["id"].is_string()) {
     if (const std::string why = bad_id(node.id); !why.empty()) {
-      problems.push_back({document.place(pointer + "/id"), fmt::format("node: the id {} {}", in_quotes(node.id), why)});
+      problems.push_back(
+          {origin.below("id").place(document), fmt::format("node: the id {} {}", in_quotes(node.id), why)});
     }
   }
-  for (auto [key, object] : {std::pair{"params", &node.params}, std::pair{"each", &node.each}}) {
-    const std::string what = fmt::format("node: \"{}\"", key);
-    if (!must_be(object->is_object(), *object, pointer + "/" + key, what, "an object", document, problems)) {
+  for (const auto& [key, object, into] :
+       {std::tuple{"params", &params, &node.params}, std::tuple{"each", &each, &node.each}}) {
+    const Origin at = origin.below(key);
+    if (!must_be(object->is_object(), *object, at.place(document), fmt::format("node: \"{}\"", key), "an object",
+                 problems)) {
       *object = Json::object();
     }
+    *into = Written(std::move(*object), at);
   }
-  if (must_be(node.in.is_array(), node.in, pointer + "/in", "node: \"in\"", "a list of inputs", document, problems)) {
+  const Origin in = origin.below("in");
+  if (must_be(node.in.is_array(), node.in, in.place(document), "node: \"in\"", "a list of inputs", problems)) {
     for (std::size_t i = 0; i < node.in.size(); ++i) {
       InputSpec& input = node.inputs.emplace_back();
-      input.pointer = pointer + "/in" + pointer_to(i);
-      input.sound = read_object(input, node.in[i], input.pointer, "input", document, problems);
+      input.origin = in.below(fmt::format("{}", i));
+      input.sound =
+          read_object(node.in[i], input.origin, "input", document, problems, [&](Fields& f) { input.fields(f); });
     }
   }
   node.in = nullptr;
   return node;
 }
 
-// Every node and instance under its id; an id that is taken is told.
 void fill_ids(Spec& spec, const Document& document, std::vector<Problem>& problems) {
+  spec.ids.clear();
   std::int64_t total = 0;
   for (const NodeSpec& node : spec.nodes) {
     total += node.count();
     if (total > kMaxNodes) {
-      problems.push_back({document.place(node.pointer + "/repeat"), fmt::format("more than {} nodes", kMaxNodes)});
+      problems.push_back({node.origin.below("repeat").place(document), fmt::format("more than {} nodes", kMaxNodes)});
       spec.expandable = false;
       return;
     }
@@ -96,8 +113,8 @@ void fill_ids(Spec& spec, const Document& document, std::vector<Problem>& proble
     const NodeSpec& other = spec.nodes[by.node];
     const std::string which = by.instance < 0 ? "another node" : fmt::format("an instance of {}", in_quotes(other.id));
     problems.push_back(
-        {document.place(node.pointer + "/id"), fmt::format("node: the id {} is taken by {} ({})", in_quotes(id), which,
-                                                           document.place(other.pointer + "/id").at)});
+        {node.origin.below("id").place(document), fmt::format("node: the id {} is taken by {} ({})", in_quotes(id),
+                                                              which, other.origin.below("id").place(document).at)});
     spec.named = false;
   };
   for (int i = 0; i < static_cast<int>(spec.nodes.size()); ++i) {
@@ -119,46 +136,55 @@ void fill_ids(Spec& spec, const Document& document, std::vector<Problem>& proble
   }
 }
 
-}  // namespace
-
 Origin Origin::below(const std::string& relative) const {
   if (relative.empty()) return *this;
-  return {pointer + "/" + relative, option, folder};
+  return {pointer + "/" + relative, option, folder, document};
 }
 
-Place Origin::place(const Document& document) const {
-  if (option.empty()) return document.place(pointer);
+Place Origin::place(const Document& nodes) const {
+  if (option.empty()) return (document ? *document : nodes).place(pointer);
   return {"command line", pointer.empty() ? option : option + " " + pointer};
 }
 
+std::string Origin::folder_of(const Document& nodes) const {
+  return option.empty() ? (document ? *document : nodes).folder() : folder;
+}
+
+std::string relative_to(const std::vector<std::string>& path) {
+  std::string relative;
+  for (const std::string& key : path) relative += pointer_to(key);
+  return relative.substr(1);
+}
+
 Origin Written::origin_of(const std::string& relative) const {
-  for (std::size_t end = relative.size(); end != std::string::npos && end > 0; end = relative.rfind('/', end - 1)) {
-    const auto it = origins_.find(relative.substr(0, end));
-    if (it != origins_.end()) return end == relative.size() ? it->second : it->second.below(relative.substr(end + 1));
+  for (auto change = changes_.rbegin(); change != changes_.rend(); ++change) {
+    if (!change->value) continue;
+    if (change->relative == relative) return change->origin;
+    if (relative.starts_with(change->relative + "/")) {
+      return change->origin.below(relative.substr(change->relative.size() + 1));
+    }
   }
   return origin_.below(relative);
 }
 
+const Json* Written::find(const std::vector<std::string>& path) const { return find_in(values_, path); }
+const Json* Written::first(const std::vector<std::string>& path) const { return find_in(first_, path); }
+
 void Written::set(const std::vector<std::string>& path, Json value, Origin origin) {
   Json* at = &values_;
-  std::string relative;
   for (const std::string& key : path) {
     if (!at->is_object()) *at = Json::object();
     at = &(*at)[key];
-    relative += pointer_to(key);
   }
-  *at = std::move(value);
-  relative.erase(0, 1);
-  std::erase_if(origins_, [&](const auto& entry) { return entry.first.starts_with(relative + "/"); });
-  origins_[relative] = std::move(origin);
+  *at = value;
+  changes_.push_back({relative_to(path), std::move(value), std::move(origin)});
 }
 
-std::optional<Json> Written::take(const std::string& key) {
-  const auto it = values_.find(key);
-  if (it == values_.end()) return std::nullopt;
-  Json value = std::move(*it);
-  values_.erase(it);
-  return value;
+void Written::take(const std::vector<std::string>& path, Origin origin) {
+  Json* at = &values_;
+  for (std::size_t i = 0; i + 1 < path.size(); ++i) at = &at->at(path[i]);
+  at->erase(path.back());
+  changes_.push_back({relative_to(path), std::nullopt, std::move(origin)});
 }
 
 Fields::Source Written::source(const Document& document, const std::string& owner, const std::string& noun) const {
@@ -166,11 +192,7 @@ Fields::Source Written::source(const Document& document, const std::string& owne
           [this, &document](const std::string& key) {
             return key.empty() ? origin_.place(document) : origin_of(key).place(document);
           },
-          [this, &document](const std::string& key) {
-            const Origin origin = origin_of(key);
-            return origin.option.empty() ? document.folder() : origin.folder;
-          },
-          noun};
+          [this, &document](const std::string& key) { return origin_of(key).folder_of(document); }, noun};
 }
 
 void InputSpec::fields(Fields& f) {
@@ -183,14 +205,14 @@ void InputSpec::fields(Fields& f) {
   f.add("initial", initial, "packets on the edge before the first firing; closes a cycle").at_least(0);
 }
 
-void NodeSpec::fields(Fields& f) {
+void NodeSpec::fields(Fields& f, Json* all, Json* differing) {
   f.add("id", id, "name of the node; its instances are id0, id1, …").required();
   f.add("repeat", repeat, "how many instances").between(1, 65536);
   f.add("type", type_name, "what it does: lanewise nodes lists the types").required();
   f.add("in", in, "inputs, in the order of the type's ports");
   f.add("device", device, "where it computes: cpu:N, cpu:*, cuda:N, cuda:* or auto:*");
-  f.add("params", params, "parameters of the type");
-  f.add("each", each, "parameters that differ: a list with one value an instance, or a number to count from");
+  f.add("params", all, "parameters of the type");
+  f.add("each", differing, "parameters that differ: a list with one value an instance, or a number to count from");
 }
 
 std::string NodeSpec::instance_id(std::int64_t instance) const {
@@ -225,6 +247,15 @@ void TopKeys::fields(Fields& f) {
   f.add("nodes", nodes, "the graph").required();
   f.add("run", run, "how long and how to train");
   f.add("evaluate", evaluate, "when and on what to evaluate");
+  f.add("set", set, "changes, as --set writes them: \"gen[0..7].period\": 9");
+}
+
+void BaseKeys::fields(Fields& f) {
+  f.add("$schema", schema, "for editors: schema.json");
+  f.add("name", name, "of the pipeline; without it, that of the file");
+  f.add("base", base, "the pipeline file that this one is a change of").required();
+  f.add("swap", swap, "node types and their parameters to put in the place of others, by id, as --swap writes them");
+  f.add("set", set, "changes, as --set writes them: \"lane.loss\": \"huber\"");
 }
 
 std::string bad_name(const std::string& name) {
@@ -247,13 +278,13 @@ void evaluate_fields(Fields& f, EvaluateSettings& settings) {
 Spec read_spec(const Document& document, const std::string& file_name, std::vector<Problem>& problems) {
   Spec spec;
   TopKeys top;
-  read_object(top, document.root(), "", "the pipeline", document, problems);
+  read_object(document.root(), {}, "the pipeline", document, problems, [&](Fields& f) { top.fields(f); });
   spec.name = top.name.value_or(file_name);
   if (const std::string why = bad_name(spec.name); top.name && !why.empty()) {
     problems.push_back({document.place("/name"), why});
   }
   const auto object = [&](Json& value, const std::string& key) {
-    return must_be(value.is_object(), value, pointer_to(key), fmt::format("\"{}\"", key), "an object", document,
+    return must_be(value.is_object(), value, document.place(pointer_to(key)), fmt::format("\"{}\"", key), "an object",
                    problems);
   };
   if (object(top.models, "models")) {
@@ -262,7 +293,7 @@ Spec read_spec(const Document& document, const std::string& file_name, std::vect
       if (const std::string why = bad_id(name); !why.empty()) {
         problems.push_back({document.place(pointer), fmt::format("the model name {} {}", in_quotes(name), why)});
       }
-      if (must_be(model.is_object(), model, pointer, "a model", "an object", document, problems)) {
+      if (must_be(model.is_object(), model, document.place(pointer), "a model", "an object", problems)) {
         spec.models.push_back({name, Written(model, {pointer, ""})});
       }
     }
@@ -272,21 +303,23 @@ Spec read_spec(const Document& document, const std::string& file_name, std::vect
   spec.evaluate = Written(Json::object(), {"/evaluate", ""});
   if (!top.evaluate.is_null() && object(top.evaluate, "evaluate")) {
     spec.has_evaluate = true;
+    const Json set = top.evaluate.value("set", Json::object());
+    top.evaluate.erase("set");
     spec.evaluate = Written(top.evaluate, {"/evaluate", ""});
-    spec.evaluate_set = spec.evaluate.take("set").value_or(Json::object());
-    if (!must_be(spec.evaluate_set.is_object(), spec.evaluate_set, "/evaluate/set", "evaluate: \"set\"", "an object",
-                 document, problems)) {
-      spec.evaluate_set = Json::object();
+    if (must_be(set.is_object(), set, document.place("/evaluate/set"), "evaluate: \"set\"", "an object", problems)) {
+      for (const std::string& key : document.keys("/evaluate/set")) {
+        spec.evaluate_set.push_back({key, std::nullopt, set.at(key), {"/evaluate/set" + pointer_to(key), ""}});
+      }
     }
   }
   if (top.nodes.is_array()) {
     if (top.nodes.empty())
       problems.push_back({document.place("/nodes"), "\"nodes\" is empty; a pipeline needs a source at least"});
     for (std::size_t i = 0; i < top.nodes.size(); ++i) {
-      spec.nodes.push_back(read_node(top.nodes[i], "/nodes" + pointer_to(i), document, problems));
+      spec.nodes.push_back(read_node(top.nodes[i], {"/nodes" + pointer_to(i), ""}, document, problems));
     }
   } else if (document.root().is_object() && document.root().contains("nodes")) {
-    must_be(false, top.nodes, "/nodes", "\"nodes\"", "a list of nodes", document, problems);
+    must_be(false, top.nodes, document.place("/nodes"), "\"nodes\"", "a list of nodes", problems);
   }
   fill_ids(spec, document, problems);
   return spec;

@@ -3,7 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -17,39 +18,59 @@
 
 namespace lanewise {
 
-// Where a value was written: at a pointer into the file, or in an option of the command line.
+// Where a value was written: at a pointer into a file, or in an option of the command line.
 struct Origin {
   std::string pointer;
-  std::string option;       // "--set lane.loss=huber"; "" in the file
+  std::string option;       // "--set lane.loss=huber"; "" in a file
   std::string folder = {};  // of an option: what relative paths in it are relative to; "": the current directory
+  const Document* document = nullptr;  // a file with "base"; null: the one that has the nodes
 
   Origin below(const std::string& relative) const;
-  Place place(const Document& document) const;
+  // `nodes` is the file that has the nodes.
+  Place place(const Document& nodes) const;
+  // What relative paths are relative to.
+  std::string folder_of(const Document& nodes) const;
 };
 
-// An object of values whose members may come from different places.
+// A path of keys as a pointer without its first slash: "checkpoint/every".
+std::string relative_to(const std::vector<std::string>& path);
+
+// An object of values whose members may come from different places. It remembers what came before.
 class Written {
  public:
   Written() = default;
-  Written(nlohmann::json values, Origin origin) : values_(std::move(values)), origin_(std::move(origin)) {}
+  Written(nlohmann::json values, Origin origin)
+      : values_(std::move(values)), first_(values_), origin_(std::move(origin)) {}
 
   const nlohmann::json& values() const { return values_; }
   const Origin& origin() const { return origin_; }
   Origin origin_of(const std::string& relative) const;  // "path", "checkpoint/every"
+  // The value at a path of keys; null: there is none.
+  const nlohmann::json* find(const std::vector<std::string>& path) const;
+  // The same before all changes.
+  const nlohmann::json* first(const std::vector<std::string>& path) const;
 
   // Puts a value at a path of keys, in the place of what was there.
   void set(const std::vector<std::string>& path, nlohmann::json value, Origin origin);
-  // Takes a member out; nullopt when there is none.
-  std::optional<nlohmann::json> take(const std::string& key);
+  // Takes out what is at a path. Requires: there is something.
+  void take(const std::vector<std::string>& path, Origin origin);
+
+  // What was put at a path or, without a value, taken out.
+  struct Change {
+    std::string relative;
+    std::optional<nlohmann::json> value;
+    Origin origin;
+  };
+  const std::vector<Change>& changes() const { return changes_; }  // in their order, since construction
 
   // For reading by Fields. This object and the document must outlive the source.
   Fields::Source source(const Document& document, const std::string& owner,
                         const std::string& noun = "parameter") const;
 
  private:
-  nlohmann::json values_ = nlohmann::json::object();
+  nlohmann::json values_ = nlohmann::json::object(), first_ = nlohmann::json::object();
   Origin origin_;
-  std::map<std::string, Origin> origins_;  // by relative pointer; of what was set()
+  std::vector<Change> changes_;
 };
 
 // One entry of a node's "in".
@@ -58,17 +79,23 @@ struct InputSpec {
   std::optional<std::string> port;
   std::optional<std::int64_t> take;
   std::int64_t capacity = 2, initial = 0;
-  std::string pointer;
+  Origin origin;
   bool sound = true;  // no problem was found in it
 
   void fields(Fields& f);
 };
 
-// A change to a parameter or the device of a node's instances.
+// Some instances of a node, neighbours of each other.
+struct Instances {
+  std::int64_t first = 0, last = std::numeric_limits<std::int64_t>::max();  // both included
+  bool contains(std::int64_t instance) const { return first <= instance && instance <= last; }
+};
+
+// A change to a parameter or the device of a node's instances; without a value it is taken out.
 struct NodeChange {
-  int instance = -1;  // -1: all
+  Instances instances;
   std::vector<std::string> path;
-  nlohmann::json value;
+  std::optional<nlohmann::json> value;
   Origin origin;
 };
 
@@ -77,16 +104,17 @@ struct NodeSpec {
   std::string id, type_name;
   std::optional<std::int64_t> repeat;
   std::optional<std::string> device;
-  nlohmann::json params = nlohmann::json::object(), each = nlohmann::json::object(), in = nlohmann::json::array();
+  nlohmann::json in = nlohmann::json::array();
   std::vector<InputSpec> inputs;
+  Written params, each;
 
-  std::string pointer;
-  Origin type_origin, params_origin, each_origin, device_origin;
+  Origin origin, type_origin, device_origin;
   const NodeType* type = nullptr;                                     // null: unknown, which was told
-  bool swapped = false;                                               // by --swap
+  int swapped = -1;                                                   // in which layer (graph/change.h); -1: in none
   std::vector<NodeChange> changes, device_changes, evaluate_changes;  // in the order given
 
-  void fields(Fields& f);
+  // "params" and "each" are read into the JSON given.
+  void fields(Fields& f, nlohmann::json* all, nlohmann::json* differing);
   std::int64_t count() const { return repeat.value_or(1); }
   std::string instance_id(std::int64_t instance) const;
 };
@@ -96,13 +124,22 @@ struct ModelSpec {
   Written values;  // "type" and parameters
 };
 
+// One entry of "evaluate": {"set": {…}}.
+struct EvaluateChange {
+  std::string key;                  // "gen.rows"
+  std::optional<std::string> text;  // of the command line: to be read by the field's type, instead of `value`
+  nlohmann::json value;
+  Origin origin;
+  int layer = 0;  // that it was written in (graph/change.h)
+};
+
 struct Spec {
   std::string name;
   std::vector<NodeSpec> nodes;
   std::vector<ModelSpec> models;
   Written run, evaluate;
   bool has_evaluate = false;
-  nlohmann::json evaluate_set = nlohmann::json::object();
+  std::vector<EvaluateChange> evaluate_set;
   bool named = true;       // every node and instance has an id of its own
   bool expandable = true;  // there are not too many nodes
 
@@ -117,20 +154,37 @@ struct Spec {
   std::unordered_map<std::string, Ref> ids;
 };
 
+// The device of a node where none is given.
+inline constexpr const char* kDefaultDevice = "cpu:*";
 // The most nodes that a plan may have.
 inline constexpr std::int64_t kMaxNodes = 100'000;
 
-// Reads the sections; `file_name` is the pipeline's name where it gives none.
+// Reads the sections of a file that has the nodes; `file_name` is the pipeline's name where it gives none.
 Spec read_spec(const Document& document, const std::string& file_name, std::vector<Problem>& problems);
+// Reads one entry of "nodes", at `origin`.
+NodeSpec read_node(const nlohmann::json& value, const Origin& origin, const Document& document,
+                   std::vector<Problem>& problems);
+// Every node and instance under its id, anew; an id that is taken is told.
+void fill_ids(Spec& spec, const Document& document, std::vector<Problem>& problems);
+// Reads an object by its fields(). False: it is none, or something in it is wrong.
+bool read_object(const nlohmann::json& value, const Origin& origin, const std::string& owner, const Document& document,
+                 std::vector<Problem>& problems, const std::function<void(Fields&)>& fields);
 
 // "" or why this is no name for a pipeline.
 std::string bad_name(const std::string& name);
 // "evaluate" without "set".
 void evaluate_fields(Fields& f, EvaluateSettings& settings);
-// "nodes", "run", …: the keys of the whole file.
+// "nodes", "run", …: the keys of a whole file, and of one with "base".
 struct TopKeys {
   std::optional<std::string> schema, name;
   nlohmann::json models = nlohmann::json::object(), nodes, run = nlohmann::json::object(), evaluate;
+  nlohmann::json set = nlohmann::json::object();
+  void fields(Fields& f);
+};
+struct BaseKeys {
+  std::optional<std::string> schema, name;
+  Path base;
+  nlohmann::json swap = nlohmann::json::object(), set = nlohmann::json::object();
   void fields(Fields& f);
 };
 

@@ -111,7 +111,10 @@ ordered_json schema(const Registry& registry) {
   }
   for (const PartType& type : registry.models) model_names.push_back(type.name);
 
-  ordered_json node = object_of(describe([](Fields& f) { NodeSpec().fields(f); }));
+  ordered_json node = object_of(describe([](Fields& f) {
+    nlohmann::json params, each;
+    NodeSpec().fields(f, &params, &each);
+  }));
   node["properties"]["type"] = {{"enum", node_names}, {"description", "what it does"}};
   node["properties"]["in"]["type"] = "array";
   node["properties"]["in"]["items"] = ref("input");
@@ -153,7 +156,11 @@ ordered_json schema(const Registry& registry) {
   }
 
   ordered_json json = object_of(describe([](Fields& f) { TopKeys().fields(f); }));
+  json.erase("required");
+  json["anyOf"] = ordered_json::array({{{"required", {"nodes"}}}, {{"required", {"base"}}}});
   ordered_json& properties = json["properties"];
+  properties.update(properties_of(describe([](Fields& f) { BaseKeys().fields(f); })));
+  for (const char* changes : {"swap", "set"}) properties[changes]["type"] = "object";
   properties["models"] = {
       {"type", "object"}, {"additionalProperties", ref("model")}, {"description", "by name: what is trained"}};
   properties["nodes"]["type"] = "array";

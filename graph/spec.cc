@@ -3,18 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iostream>
-#include <system_error>
 #include <unordered_set>
 
 #include "graph/build.h"
-#include "graph/change.h"
 #include "graph/document.h"
 #include "graph/expand.h"
+#include "graph/load.h"
 #include "graph/read.h"
 #include "graph/text.h"
 
@@ -45,7 +40,7 @@ void check_ends(const Spec& spec, const Document& document, Settings& settings, 
   const std::string id = endless_source(evaluation->plan);
   if (id.empty()) return;
   const bool swapped =
-      std::any_of(spec.nodes.begin(), spec.nodes.end(), [](const NodeSpec& node) { return node.swapped; });
+      std::any_of(spec.nodes.begin(), spec.nodes.end(), [](const NodeSpec& node) { return node.swapped >= 0; });
   if (predict) {
     problems.push_back(
         {{"command line", ""},
@@ -71,7 +66,7 @@ std::optional<Draft> draft_evaluation(const Spec& spec, const Settings& settings
   const NodeType* score = registry.find_node("score");
   const auto taken = spec.find("score");
   if (score && taken) {
-    problems.push_back({document.place(spec.nodes[taken->node].pointer + "/id"),
+    problems.push_back({spec.nodes[taken->node].origin.below("id").place(document),
                         "node: the id \"score\" is that of the node which an evaluation adds; choose another"});
   }
   if (!wiring.sound || !score || taken) {
@@ -116,41 +111,21 @@ void check_model_names(const Spec& spec, const Plan& plan, std::vector<Problem>&
   }
 }
 
-constexpr const char* kStandardInput = "standard input";
-constexpr const char* kStandardInputName = "pipeline";  // of what comes from there
-
-// The pipeline's name where it gives none.
-std::string name_of(const std::string& file) {
-  if (file == kStandardInput) return kStandardInputName;
-  const std::string base = file.substr(file.rfind('/') + 1);
-  const std::string name = base.substr(0, base.rfind('.'));
-  return bad_name(name).empty() ? name : "pipeline";
-}
-
 }  // namespace
 
 Plans plan_pipeline(const std::string& text, const std::string& file, const Registry& registry,
                     const PlanOptions& options) {
   std::vector<Problem> problems;
-  const Document document(text, file, problems);
-  if (!document.complete()) throw PipelineError(std::move(problems));
-
-  std::vector<std::string> notes;
-  Spec spec = read_spec(document, name_of(file), problems);
-  if (!document.root().is_object()) throw PipelineError(std::move(problems));
-  if (options.predict) {
-    spec.has_evaluate = true;
-    spec.evaluate = Written();
-    spec.evaluate_set = nlohmann::json::object();
-  }
-  apply_changes(spec, options.overrides, document, registry, problems, notes);
+  Loaded loaded = load(text, file, registry, options, problems);
+  const Spec& spec = loaded.spec;
+  const Document& document = loaded.nodes();
   Settings settings = read_settings(spec, document, registry, problems);
   if (settings.run.threads == 0) settings.run.threads = std::max(1, options.cores);
   if (!spec.expandable) throw PipelineError(std::move(problems));
 
   const Wiring wiring = expand(spec, document, options.gpus, options.hosts, problems);
   Draft train = draft(spec, settings, wiring, /*evaluating=*/false, document, problems);
-  train.plan.notes = std::move(notes);
+  train.plan.notes = std::move(loaded.notes);
   std::optional<Draft> evaluation = draft_evaluation(spec, settings, wiring, registry, document, problems);
   if (options.infer && wiring.sound) {
     infer(train, problems);
@@ -165,8 +140,10 @@ Plans plan_pipeline(const std::string& text, const std::string& file, const Regi
   plans.train = seal(std::move(train), spec, settings);
   if (evaluation) plans.evaluate = seal(std::move(*evaluation), spec, settings);
   const std::string here = std::filesystem::current_path().string();
-  const std::string named = file == kStandardInput ? kStandardInputName : file;  // so that its name stays the same
-  plans.source = {text, std::filesystem::absolute(named).string(), options.overrides, options.gpus, options.hosts};
+  const std::string named = file == kStandardInput ? plans.train.name : file;  // so that its name stays the same
+  plans.source = {
+      text,         std::filesystem::absolute(named).string(), std::move(loaded.bases), options.overrides, options.gpus,
+      options.hosts};
   for (Override& change : plans.source.overrides) {
     if (change.folder.empty()) change.folder = here;
   }
@@ -174,22 +151,7 @@ Plans plan_pipeline(const std::string& text, const std::string& file, const Regi
 }
 
 Plans plan_file(const std::string& file, const Registry& registry, const PlanOptions& options) {
-  std::ifstream opened;
-  errno = 0;
-  if (file != "-") opened.open(file, std::ios::binary);
-  std::istream& in = file == "-" ? std::cin : opened;
-  std::string text;
-  char block[1 << 16];
-  while (in && text.size() <= Document::kMaxBytes) {
-    in.read(block, sizeof block);
-    text.append(block, static_cast<std::size_t>(in.gcount()));
-  }
-  const bool broken = in.bad() || (file == "-" && std::ferror(stdin) != 0);
-  if (broken || (!in.eof() && text.empty())) {
-    throw Error(Exit::kPipeline, fmt::format("{}: cannot be read ({})", escaped(file),
-                                             errno == 0 ? "it is no file" : std::generic_category().message(errno)));
-  }
-  return plan_pipeline(text, file == "-" ? kStandardInput : file, registry, options);
+  return plan_pipeline(read_pipeline_text(file), file == "-" ? kStandardInput : file, registry, options);
 }
 
 }  // namespace lanewise

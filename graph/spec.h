@@ -1,7 +1,8 @@
-// A Spec is what the user wrote: the pipeline file's text with the position of every value, and the command line's
-// changes. plan_pipeline() turns it into a Plan, or throws all its problems at once.
+// A Spec is what the user wrote: the pipeline file's text with the position of every value, the files it has as its
+// base, and the command line's changes. plan_pipeline() turns it into a Plan, or throws all its problems at once.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,13 +24,16 @@ struct PlanOptions {
   int hosts = 1;      // that the lanes are spread over, as evenly as it goes, neighbours together
   int cores = 1;      // for run.threads
   bool infer = true;  // work out shapes (reads headers of data files)
+  // What files with "base" stand on, instead of what is on the disk now; by their whole paths.
+  std::map<std::string, std::string> bases = {};
   // The second plan is one to predict by: "evaluate" is of no account, and every sample gets a prediction.
   bool predict = false;
 };
 
 // What plans were made from; the same again makes the same plans.
 struct PlanSource {
-  std::string text, file;  // `file` with its whole path
+  std::string text, file;                         // `file` with its whole path
+  std::map<std::string, std::string> bases = {};  // as in PlanOptions
   std::vector<Override> overrides;
   int gpus = 0, hosts = 1;  // as in PlanOptions
 };

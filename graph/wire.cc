@@ -33,8 +33,8 @@ class Wirer {
   }
 
  private:
-  void problem(const std::string& pointer, const std::string& rule) {
-    problems_.push_back({document_.place(pointer), rule});
+  void problem(const Origin& origin, const std::string& rule) {
+    problems_.push_back({origin.place(document_), rule});
     result_.sound = false;
   }
 
@@ -55,11 +55,11 @@ class Wirer {
     for (std::size_t p = 0; p < fed.size(); ++p) {
       const Port& port = node.type->inputs[p];
       if (fed[p] == 0) {
-        problem(node.pointer, fmt::format("{} {} has nothing on its input \"{}\", which takes {}", node.type->name,
-                                          in_quotes(node.id), port.name, port.carries));
+        problem(node.origin, fmt::format("{} {} has nothing on its input \"{}\", which takes {}", node.type->name,
+                                         in_quotes(node.id), port.name, port.carries));
       } else if (fed[p] > 1 && !port.many) {
-        problem(node.pointer + "/in", fmt::format("{} {} takes one edge on its input \"{}\", not {}", node.type->name,
-                                                  in_quotes(node.id), port.name, fed[p]));
+        problem(node.origin.below("in"), fmt::format("{} {} takes one edge on its input \"{}\", not {}",
+                                                     node.type->name, in_quotes(node.id), port.name, fed[p]));
       }
     }
   }
@@ -77,8 +77,9 @@ class Wirer {
       if (result[i] >= 0) {
         taken[result[i]] = true;
       } else {
-        problem(node.inputs[i].pointer + "/port", fmt::format("{} has no input {}{}", node.type->name, in_quotes(*name),
-                                                              did_you_mean(*name, names_of(ports))));
+        problem(node.inputs[i].origin.below("port"),
+                fmt::format("{} has no input {}{}", node.type->name, in_quotes(*name),
+                            did_you_mean(*name, names_of(ports))));
       }
     }
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
@@ -90,9 +91,9 @@ class Wirer {
       } else if (!ports.empty() && ports.back().many) {
         result[i] = static_cast<int>(ports.size()) - 1;
       } else {
-        problem(node.inputs[i].pointer, ports.empty() ? fmt::format("{} has no input", node.type->name)
-                                                      : fmt::format("{} has no input left for this one; it has {}",
-                                                                    node.type->name, listed(names_of(ports))));
+        problem(node.inputs[i].origin, ports.empty() ? fmt::format("{} has no input", node.type->name)
+                                                     : fmt::format("{} has no input left for this one; it has {}",
+                                                                   node.type->name, listed(names_of(ports))));
       }
     }
     return result;
@@ -102,14 +103,15 @@ class Wirer {
   bool resolve_from(Wire& wire) {
     const std::string& from = wire.input->from;
     if (from.empty()) {
-      if (wire.input->sound) problem(wire.input->pointer + "/from", "input: \"from\" is empty; it names a node");
+      if (wire.input->sound) problem(wire.input->origin.below("from"), "input: \"from\" is empty; it names a node");
       return false;
     }
     const auto dot = from.find('.');
-    const std::string id = from.substr(0, dot), pointer = wire.input->pointer + "/from";
+    const std::string id = from.substr(0, dot);
+    const Origin origin = wire.input->origin.below("from");
     const auto ref = spec_.find(id);
     if (!ref) {
-      problem(pointer, spec_.unknown(id));
+      problem(origin, spec_.unknown(id));
       return false;
     }
     wire.from = ref->node;
@@ -118,15 +120,15 @@ class Wirer {
     if (!producer.type) return false;
     const std::vector<Port>& outputs = producer.type->outputs;
     if (outputs.empty()) {
-      problem(pointer, fmt::format("{} {} has no output", producer.type->name, in_quotes(producer.id)));
+      problem(origin, fmt::format("{} {} has no output", producer.type->name, in_quotes(producer.id)));
       return false;
     }
     if (dot != std::string::npos) {
       const std::string port = from.substr(dot + 1);
       wire.from_port = find_port(outputs, port);
       if (wire.from_port < 0) {
-        problem(pointer, fmt::format("{} {} has no output {}{}", producer.type->name, in_quotes(producer.id),
-                                     in_quotes(port), did_you_mean(port, names_of(outputs))));
+        problem(origin, fmt::format("{} {} has no output {}{}", producer.type->name, in_quotes(producer.id),
+                                    in_quotes(port), did_you_mean(port, names_of(outputs))));
         return false;
       }
     }
@@ -142,18 +144,18 @@ class Wirer {
         if (other.carries == port.carries)
           hint = fmt::format("; did you mean {}?", in_quotes(producer.id + "." + other.name));
       }
-      problem(wire.input->pointer + "/from",
+      problem(wire.input->origin.below("from"),
               fmt::format("the input \"{}\" of {} {} takes {}, but the output \"{}\" of {} {} carries {}{}", port.name,
                           consumer.type->name, in_quotes(consumer.id), port.carries, output.name, producer.type->name,
                           in_quotes(producer.id), output.carries, hint));
     }
     if (wire.input->initial > 1) {
-      problem(wire.input->pointer + "/initial",
+      problem(wire.input->origin.below("initial"),
               fmt::format(
                   "input: \"initial\" must be 1, not {}: with more, weights would be stale, and they carry no version",
                   wire.input->initial));
     } else if (wire.input->initial == 1 && !producer.type->closes_cycles) {
-      problem(wire.input->pointer + "/initial",
+      problem(wire.input->origin.below("initial"),
               fmt::format("{} {} has no packet to start with; \"initial\" is for cycles of "
                           "weights, on the input that comes from an optimizer",
                           producer.type->name, in_quotes(producer.id)));
@@ -215,7 +217,7 @@ std::vector<int> order(const Spec& spec, Wires& wires, const Document& document,
                                   [&](const Wire* w) { return spec.nodes[w->from].type->closes_cycles; });
       const bool can_close = closing != cycle.end();
       if (!can_close) closing = std::min_element(cycle.begin(), cycle.end());  // wires lie in file order
-      problems.push_back({document.place((*closing)->input->pointer),
+      problems.push_back({(*closing)->input->origin.place(document),
                           text + (can_close ? " is a cycle that cannot start; give this input \"initial\": 1"
                                             : " is a cycle; only the weights of an optimizer may go back")});
       wires.sound = false;

@@ -67,6 +67,7 @@ nlohmann::ordered_json manifest(const Plans& plans, int threads) {
           {"source",
            {{"file", plans.source.file},
             {"text", plans.source.text},
+            {"bases", plans.source.bases},
             {"overrides", source},
             {"gpus", plans.source.gpus},
             {"hosts", plans.source.hosts}}}};
@@ -77,6 +78,7 @@ PlanSource plan_source(const nlohmann::json& manifest, const std::string& path) 
     const nlohmann::json& saved = manifest.at("source");
     PlanSource source{.text = saved.at("text"),
                       .file = saved.at("file"),
+                      .bases = saved.value("bases", std::map<std::string, std::string>()),
                       .overrides = {},
                       .gpus = saved.value("gpus", 0),
                       .hosts = saved.value("hosts", 1)};

@@ -22,7 +22,7 @@ std::string help() {
       "Usage: lanewise COMMAND [OPTIONS]\n"
       "\n"
       "Commands:\n";
-  for (const Command& command : commands()) text += fmt::format("  {:<8}{}\n", command.name, command.help);
+  for (const Command& command : commands()) text += fmt::format("  {:<16}{}\n", command.name, command.help);
   text +=
       "\n"
       "Examples:\n"
@@ -82,6 +82,9 @@ const std::vector<Command>& commands() {
       {"resume", "goes on with a run that was stopped or killed", resume_command},
       {"eval", "evaluates the model of a run", eval_command},
       {"predict", "predicts streams with the model of a run", predict_command},
+      {"explain-config", "says where a value of a pipeline came from", explain_config_command},
+      {"diff", "says what is different between two pipelines", diff_command},
+      {"completion", "prints what a shell needs to complete words", completion_command},
       {"export", "writes the model of a run as one file", export_command},
       {"check", "checks a pipeline and says what it checked; starts nothing", check_command},
       {"graph", "draws a pipeline as text, DOT or JSON", graph_command},

@@ -19,15 +19,18 @@ struct Command {
 
 const std::vector<Command>& commands();
 
-int run_command(const Arguments& arguments);      // tools/run.cc
-int check_command(const Arguments& arguments);    // tools/check.cc
-int graph_command(const Arguments& arguments);    // tools/graph.cc
-int nodes_command(const Arguments& arguments);    // tools/nodes.cc
-int schema_command(const Arguments& arguments);   // tools/schema.cc
-int resume_command(const Arguments& arguments);   // tools/resume.cc
-int eval_command(const Arguments& arguments);     // tools/eval.cc
-int predict_command(const Arguments& arguments);  // tools/predict.cc
-int export_command(const Arguments& arguments);   // tools/export.cc
+int run_command(const Arguments& arguments);             // tools/run.cc
+int check_command(const Arguments& arguments);           // tools/check.cc
+int graph_command(const Arguments& arguments);           // tools/graph.cc
+int nodes_command(const Arguments& arguments);           // tools/nodes.cc
+int schema_command(const Arguments& arguments);          // tools/schema.cc
+int resume_command(const Arguments& arguments);          // tools/resume.cc
+int eval_command(const Arguments& arguments);            // tools/eval.cc
+int predict_command(const Arguments& arguments);         // tools/predict.cc
+int export_command(const Arguments& arguments);          // tools/export.cc
+int explain_config_command(const Arguments& arguments);  // tools/explain.cc
+int diff_command(const Arguments& arguments);            // tools/diff.cc
+int completion_command(const Arguments& arguments);      // tools/completion.cc
 
 // The whole command after its own name: runs the subcommand, prints what went wrong, returns the exit code.
 int command_line(const Arguments& arguments);

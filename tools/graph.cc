@@ -24,11 +24,7 @@ int graph_command(const Arguments& arguments) {
   options.flag("--evaluate", evaluate, "the evaluation's plan instead of the training's");
   if (!options.parse(arguments)) return 0;
   if (json) format = "json";
-  const std::vector<std::string> formats = {"text", "dot", "json"};
-  if (std::find(formats.begin(), formats.end(), format) == formats.end()) {
-    throw Error(Exit::kCommandLine, fmt::format("lanewise graph: --format is text, dot or json, not \"{}\"{}", format,
-                                                did_you_mean(format, formats)));
-  }
+  options.one_of("--format", format, {"text", "dot", "json"});
 
   const Registry registry = builtin_registry();
   const Plans plans = options.plan(registry);

@@ -180,10 +180,11 @@ int nodes_command(const Arguments& arguments) {
       "nodes", "Lists the node types, models and losses, or tells all about one: ports, parameters, defaults, bounds.",
       {"lanewise nodes", "lanewise nodes csv", "lanewise nodes gru", "lanewise nodes --json"});
   std::string name;
-  bool json = false, as_markdown = false;
+  bool json = false, as_markdown = false, only_names = false;
   options.text("NAME", name, "a node type, model or loss; all when absent", "");
   options.flag("--json", json, "prints the descriptors as JSON");
   options.flag("--markdown", as_markdown, "prints them as nodes/README.md has them");
+  options.flag("--names", only_names, "prints their names, one a line");
   if (!options.parse(arguments)) return 0;
 
   const std::vector<Entry> all = entries(builtin_registry());
@@ -203,6 +204,8 @@ int nodes_command(const Arguments& arguments) {
     Json list = Json::array();
     for (const Entry& entry : chosen) list.push_back(json_of(entry));
     text = to_text(name.empty() || chosen.size() > 1 ? list : list.front()) + "\n";
+  } else if (only_names) {
+    for (const Entry& entry : chosen) text += entry.name + "\n";
   } else if (as_markdown) {
     text = markdown(chosen);
   } else if (name.empty()) {

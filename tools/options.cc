@@ -51,8 +51,22 @@ void Options::take_sets() {
   set_->type_name("ID.NAME=VALUE")->expected(1)->allow_extra_args(false)->take_all();
 }
 
+std::vector<std::string> Options::long_names() const {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app_.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
 bool Options::parse(const Arguments& arguments) {
   const std::string see = fmt::format("; see `lanewise {} --help`", name_);
+  if (arguments == Arguments{"--list-options"}) {  // for the completion of shells
+    std::string lines;
+    for (const std::string& name : long_names()) lines += name + "\n";
+    Output().write(lines);
+    return false;
+  }
   Arguments reversed(arguments.rbegin(), arguments.rend());
   try {
     app_.parse(reversed);
@@ -72,12 +86,8 @@ bool Options::parse(const Arguments& arguments) {
                   fmt::format("lanewise {} does not know what to do with \"{}\"{}", name_, extras.front(), see));
     }
     const std::string given = option->substr(0, option->find('='));
-    std::vector<std::string> known;
-    for (const CLI::Option* o : app_.get_options()) {
-      for (const std::string& l : o->get_lnames()) known.push_back("--" + l);
-    }
-    throw Error(Exit::kCommandLine,
-                fmt::format("lanewise {} has no option \"{}\"{}{}", name_, given, did_you_mean(given, known), see));
+    throw Error(Exit::kCommandLine, fmt::format("lanewise {} has no option \"{}\"{}{}", name_, given,
+                                                did_you_mean(given, long_names()), see));
   }
   if (!takes_.empty() && file_.empty()) {
     throw Error(Exit::kCommandLine, fmt::format("lanewise {} needs {}{}", name_, takes_, see));
@@ -95,11 +105,23 @@ std::vector<Override> Options::overrides() const {
   return list;
 }
 
-Plans Options::plan(const Registry& registry, const std::vector<Override>& more) const {
+PlanOptions Options::plan_options(const std::vector<Override>& more) const {
   std::vector<Override> all = overrides();
   all.insert(all.end(), more.begin(), more.end());
-  return plan_file(file_, registry,
-                   {.overrides = all, .gpus = usable_gpus(), .hosts = hosts(), .cores = usable_cores(), .infer = true});
+  return {.overrides = all, .gpus = usable_gpus(), .hosts = hosts(), .cores = usable_cores(), .infer = true};
+}
+
+Plans Options::plan(const Registry& registry, const std::vector<Override>& more) const {
+  return plan_file(file_, registry, plan_options(more));
+}
+
+void Options::one_of(const std::string& option, const std::string& value, const std::vector<std::string>& words) const {
+  if (std::find(words.begin(), words.end(), value) != words.end()) return;
+  std::string list;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    list += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + words[i];
+  throw Error(Exit::kCommandLine, fmt::format("lanewise {}: {} is {}, not \"{}\"{}", name_, option, list, value,
+                                              did_you_mean(value, words)));
 }
 
 int usable_cores() {

@@ -32,11 +32,16 @@ class Options {
   // Reads the pipeline named. Shapes are worked out; nothing is opened but headers of data files.
   // `more`: settings behind those of the command line.
   Plans plan(const Registry& registry, const std::vector<Override>& more = {}) const;
+  // What plan() plans with.
+  PlanOptions plan_options(const std::vector<Override>& more = {}) const;
+  // Throws Error(kCommandLine) unless an option's value is one of some words.
+  void one_of(const std::string& option, const std::string& value, const std::vector<std::string>& words) const;
   // --set and --swap, in the order given.
   std::vector<Override> overrides() const;
 
  private:
   void take_sets();
+  std::vector<std::string> long_names() const;  // of the options, "--" in front
 
   CLI::App app_;
   std::string name_, file_;

@@ -59,7 +59,8 @@ Plans plan_run(const std::string& directory, const std::vector<Override>& change
                       .gpus = source.gpus,
                       .hosts = source.hosts,
                       .cores = usable_cores(),
-                      .infer = true};
+                      .infer = true,
+                      .bases = source.bases};
   Plans plans = plan_pipeline(source.text, source.file, registry, options);
   refuse_another_plan(path, manifest, plans.train, "this version makes of it",
                       "name what is to be changed with --set, or go on with the version that made it");

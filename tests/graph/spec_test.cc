@@ -311,8 +311,9 @@ TEST_CASE("spec: --swap replaces type and parameters, keeps the wiring, and drop
   CHECK(plan.evaluate->steps == 100);
   CHECK(plan.expanded.at("evaluate").dump() == R"({"every":10,"steps":100})");
   CHECK(plan.notes ==
-        std::vector<std::string>{"dropped \"gen.rows\" of evaluate.set: wave, put in by --swap, has no such parameter",
-                                 "dropped \"gen3.step\" of evaluate.set: wave, put in by --swap, has no such parameter",
+        std::vector<std::string>{"gen: wave in the place of count drops rows and seed",
+                                 "dropped \"gen.rows\" of evaluate.set: wave, put in by a swap, has no such parameter",
+                                 "dropped \"gen3.step\" of evaluate.set: wave, put in by a swap, has no such parameter",
                                  "evaluate.steps is 100, since \"gen0\" is endless"});
 }
 

@@ -265,13 +265,18 @@ TEST_CASE("generators: a run that waits for one can be stopped, and the error of
   CHECK(soon(3, [] { return processes_of("evil_generator.py hang --after 20").empty(); }));
 }
 
-TEST_CASE("generators: nothing of what a file names is started by check, graph, nodes or schema") {
+TEST_CASE("generators: nothing of what a file names is started by check, graph, diff and explain-config") {
   const TempDir dir;
   const std::string trap = dir.write("trap.sh", "#!/bin/sh\ntouch " + dir.path("sprung") + "\n");
   fs::permissions(trap, fs::perms::owner_all);
   const std::string file = pipeline(dir, fmt::format(R"(["{}"])", trap));
-  for (const char* const command : {"check", "graph"}) {
-    const Finished finished = lanewise_command({command, file});
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"check", file},
+                                             {"graph", file},
+                                             {"diff", file, file},
+                                             {"explain-config", file, "gen.command"},
+                                             {"explain-config", file, "--keys"}}) {
+    const Finished finished = lanewise_command(command);
     INFO(finished.err);
     CHECK(finished.exit == 0);
   }

@@ -1,0 +1,231 @@
+#include "graph/explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "graph/key.h"
+#include "graph/load.h"
+#include "graph/parameters.h"
+#include "graph/text.h"
+
+namespace lanewise {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Infos = std::vector<FieldInfo>;
+using Steps = std::vector<Explained::Step>;
+
+// A field by its path; null: there is none. `seen`: the names where the path ends.
+const FieldInfo* find_info(const Infos& infos, const std::vector<std::string>& path, std::vector<std::string>& seen) {
+  const Infos* level = &infos;
+  const FieldInfo* found = nullptr;
+  for (const std::string& step : path) {
+    seen.clear();
+    found = nullptr;
+    for (const FieldInfo& info : *level) {
+      seen.push_back(info.name);
+      if (info.name == step) found = &info;
+    }
+    if (!found) return nullptr;
+    level = &found->group;
+  }
+  return found;
+}
+
+void flatten(const Infos& infos, const std::string& prefix, std::vector<std::string>& keys) {
+  for (const FieldInfo& info : infos) {
+    if (info.group.empty()) {
+      keys.push_back(prefix + info.name);
+    } else {
+      flatten(info.group, prefix + info.name + ".", keys);
+    }
+  }
+}
+
+class Explainer {
+ public:
+  explicit Explainer(const Loaded& loaded) : loaded_(loaded) {}
+
+  // The steps of one value of an object with these fields.
+  Steps steps(const Written& values, const std::vector<std::string>& path, const FieldInfo& info) const {
+    Steps steps{{"default", info.fallback, ""}};
+    const std::string relative = relative_to(path);
+    if (const nlohmann::json* first = values.first(path)) {
+      steps.push_back(step(values.origin().below(relative), Json(*first)));
+    }
+    for (const Written::Change& change : values.changes()) {
+      if (change.relative == relative) {
+        steps.push_back(step(change.origin, change.value ? Json(*change.value) : Json(info.fallback)));
+        if (!change.value) steps.back().what += " (taken out)";
+      } else if (change.value && relative.starts_with(change.relative + "/")) {
+        const Written inner(*change.value, change.origin);
+        const std::string rest = relative.substr(change.relative.size() + 1);
+        if (const nlohmann::json* value = inner.find(pointer_steps("/" + rest))) {
+          steps.push_back(step(change.origin.below(rest), Json(*value)));
+        }
+      }
+    }
+    return steps;
+  }
+
+  Explained::Step step(const Origin& origin, Json value) const {
+    const Place place = origin.place(loaded_.nodes());
+    return {place.at, std::move(value), place.pointer};
+  }
+
+ private:
+  const Loaded& loaded_;
+};
+
+Infos infos_of(const NodeSpec& node) { return describe(node.type->fields); }
+Infos infos_of(const ModelSpec& model, const Registry& registry) {
+  const auto type = model.values.values().find("type");
+  const PartType* part = type == model.values.values().end() ? nullptr : registry.find_model(type->get<std::string>());
+  Infos infos = describe(part ? part->fields : nullptr);
+  infos.insert(infos.begin(), FieldInfo{.name = "type", .type = "text", .required = true});
+  return infos;
+}
+Infos run_infos() {
+  return describe([](Fields& f) { RunSettings().fields(f); });
+}
+Infos evaluate_infos() {
+  return describe([](Fields& f) {
+    EvaluateSettings settings;
+    evaluate_fields(f, settings);
+  });
+}
+
+[[noreturn]] void refuse(const std::string& key, const std::string& why) {
+  throw Error(Exit::kCommandLine, fmt::format("{}: {}", escaped(key), why));
+}
+
+const FieldInfo& need_info(const Infos& infos, const std::vector<std::string>& path, const std::string& owner,
+                           const std::string& key) {
+  std::vector<std::string> names;
+  const FieldInfo* info = find_info(infos, path, names);
+  if (info && info->group.empty()) return *info;
+  if (info) refuse(key, fmt::format("{} is a group; name one of its values", in_quotes(path.back())));
+  refuse(key, fmt::format("{} has no value {}{}", owner, in_quotes(fmt::format("{}", fmt::join(path, "."))),
+                          did_you_mean(path.back(), names)));
+}
+
+// Instances with the same steps together, in their order.
+void add(std::vector<Explained>& list, const std::string& name, Steps steps, bool evaluating) {
+  const auto same = [&](const Explained& other) {
+    return other.evaluating == evaluating &&
+           std::equal(other.steps.begin(), other.steps.end(), steps.begin(), steps.end(),
+                      [](const Explained::Step& a, const Explained::Step& b) {
+                        return a.where == b.where && a.value == b.value && a.what == b.what;
+                      });
+  };
+  const auto it = std::find_if(list.begin(), list.end(), same);
+  if (it != list.end()) {
+    it->names.push_back(name);
+  } else {
+    list.push_back({{name}, std::move(steps), evaluating});
+  }
+}
+
+std::vector<Explained> explain_node(const Loaded& loaded, const ChangeKey& key, const std::string& text) {
+  const Explainer explainer(loaded);
+  const auto ref = loaded.spec.find(key.id);
+  if (!ref) refuse(text, loaded.spec.unknown(key.id, {"run", "models", "evaluate", "name"}));
+  const NodeSpec& node = loaded.spec.nodes[ref->node];
+  Instances chosen = key.instances.value_or(Instances{});
+  if (ref->instance >= 0) chosen = {ref->instance, ref->instance};
+  if (chosen.first >= node.count()) {
+    refuse(text, fmt::format("{} has {}", in_quotes(node.id), counted(node.count(), "instance")));
+  }
+  std::vector<Explained> list;
+  std::vector<Problem> told;  // none: the plan was made
+  const Parameters parameters(node, loaded.nodes(), told);
+  const Infos infos = infos_of(node);
+  for (std::int64_t i = chosen.first; i <= std::min(chosen.last, node.count() - 1); ++i) {
+    const std::string name = fmt::format("{}.{}", node.instance_id(i), key.rest);
+    if (key.path == std::vector<std::string>{"type"}) {
+      add(list, name, {explainer.step(node.type_origin, node.type_name)}, false);
+    } else if (key.path == std::vector<std::string>{"device"} && node.type->has_device) {
+      Steps steps{{"default", kDefaultDevice, ""}};
+      if (node.device) steps.push_back(explainer.step(node.device_origin, *node.device));
+      for (const NodeChange& change : node.device_changes) {
+        if (!change.instances.contains(i)) continue;
+        steps.push_back(explainer.step(change.origin, change.value ? Json(*change.value) : Json(kDefaultDevice)));
+      }
+      add(list, name, std::move(steps), false);
+    } else {
+      const FieldInfo& info = need_info(infos, key.path, node.type->name, text);
+      Steps training = explainer.steps(parameters.of(i, false), key.path, info);
+      Steps evaluating = explainer.steps(parameters.of(i, true), key.path, info);
+      const bool more = evaluating.size() > training.size();
+      add(list, name, std::move(training), false);
+      if (more && loaded.spec.has_evaluate) add(list, name, std::move(evaluating), true);
+    }
+  }
+  std::stable_partition(list.begin(), list.end(), [](const Explained& one) { return !one.evaluating; });
+  return list;
+}
+
+}  // namespace
+
+std::vector<Explained> explain(const std::string& text, const std::string& file, const Registry& registry,
+                               const PlanOptions& options, const std::string& key_text) {
+  plan_pipeline(text, file, registry, options);  // all problems at once
+  std::vector<Problem> problems;
+  const Loaded loaded = load(text, file, registry, options, problems);
+  const Spec& spec = loaded.spec;
+  std::string why;
+  const auto key = parse_key(key_text, why);
+  if (!key) refuse(key_text, why);
+  if (key->act != ChangeKey::Act::kSet) refuse(key_text, "a value is named without \"+\" and \"~\"");
+  const Explainer explainer(loaded);
+  const auto one = [&](const Written& values, const std::vector<std::string>& path, const Infos& infos,
+                       const std::string& owner) {
+    const FieldInfo& info = need_info(infos, path, owner, key_text);
+    return std::vector<Explained>{{{key_text}, explainer.steps(values, path, info), false}};
+  };
+  if (key->id == "name" && key->path.empty()) {
+    return {{{key_text}, {{"in force", spec.name, ""}}, false}};
+  }
+  if (key->path.empty()) refuse(key_text, "write it as ID.PARAMETER, run.NAME, models.NAME.PARAMETER or evaluate.NAME");
+  if (key->id == "run") return one(spec.run, key->path, run_infos(), "run");
+  if (key->id == "evaluate") {
+    if (!spec.has_evaluate) refuse(key_text, "this pipeline has no \"evaluate\"");
+    if (key->path[0] == "set")
+      refuse(key_text, "name the node's value itself, as in gen.rows: evaluations are told with it");
+    return one(spec.evaluate, key->path, evaluate_infos(), "evaluate");
+  }
+  if (key->id == "models") {
+    std::vector<std::string> names;
+    for (const ModelSpec& model : spec.models) {
+      names.push_back(model.name);
+      if (model.name != key->path[0]) continue;
+      if (key->path.size() == 1) refuse(key_text, "name one of its values, as in models.NAME.type");
+      return one(model.values, {key->path.begin() + 1, key->path.end()}, infos_of(model, registry),
+                 "models." + model.name);
+    }
+    refuse(key_text, fmt::format("no model is named {}{}", in_quotes(key->path[0]), did_you_mean(key->path[0], names)));
+  }
+  return explain_node(loaded, *key, key_text);
+}
+
+std::vector<std::string> keys_of(const std::string& text, const std::string& file, const Registry& registry,
+                                 const PlanOptions& options) {
+  plan_pipeline(text, file, registry, options);
+  std::vector<Problem> problems;
+  const Loaded loaded = load(text, file, registry, options, problems);
+  std::vector<std::string> keys{"name"};
+  for (const ModelSpec& model : loaded.spec.models) {
+    flatten(infos_of(model, registry), "models." + model.name + ".", keys);
+  }
+  for (const NodeSpec& node : loaded.spec.nodes) {
+    keys.push_back(node.id + ".type");
+    if (node.type->has_device) keys.push_back(node.id + ".device");
+    flatten(infos_of(node), node.id + ".", keys);
+  }
+  flatten(run_infos(), "run.", keys);
+  if (loaded.spec.has_evaluate) flatten(evaluate_infos(), "evaluate.", keys);
+  return keys;
+}
+
+}  // namespace lanewise

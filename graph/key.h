@@ -1,0 +1,31 @@
+// The keys of changes, one grammar for the command line and for "set" in files:
+//
+//   lane.loss           a parameter of all instances           run.steps            a setting
+//   gen3.path           of one                                 models.net.hidden    a parameter of a model
+//   gen[0..7].period    of some, both ends included            evaluate.set.gen.rows  what differs in evaluations
+//   gen[*].path         of all                                 lane.device          where it computes
+//   +gen.max_gap        adds what is not given yet             ~gen.max_gap         takes it out: its default holds
+//   again +tap                adds a node, +models.big a model       ~tap, ~models.big, ~evaluate
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/read.h"
+
+namespace lanewise {
+
+struct ChangeKey {
+  enum class Act { kSet, kAdd, kRemove } act = Act::kSet;
+  std::string id;                      // of a node or instance, or run, models, evaluate, name
+  std::optional<Instances> instances;  // what stood in brackets behind it
+  std::vector<std::string>
+      path;  // what comes after the first dot, split at the dots, the key in evaluate.set.KEY in one; may be empty
+  std::string rest;  // the same, whole
+};
+
+// nullopt: it cannot be read, and `why` says how to write it.
+std::optional<ChangeKey> parse_key(const std::string& text, std::string& why);
+
+}  // namespace lanewise

@@ -1,0 +1,55 @@
+// lanewise diff: what is different between two pipelines as they would run.
+#include "graph/diff.h"
+
+#include <fmt/format.h>
+
+#include "nodes/builtin.h"
+#include "tools/options.h"
+#include "tools/output.h"
+
+namespace lanewise {
+
+int diff_command(const Arguments& arguments) {
+  Options options("diff",
+                  "Says what is different between two pipelines as they would run: nodes by role that were added, "
+                  "removed, rewired or have other parameters and shapes, models, settings, how many parameters. "
+                  "Starts nothing.",
+                  {"lanewise diff configs/flights16.json mine.json",
+                   "lanewise diff configs/sines16.json --swap 'gen={\"type\":\"lorenz\"}'",
+                   "lanewise diff a.json b.json --format dot | dot -Tsvg > diff.svg"});
+  std::string other, format = "text";
+  bool json = false, evaluate = false;
+  options.pipeline();
+  options.text("OTHER", other,
+               "the pipeline file to compare it with, which --set and --swap change; without it, FILE with the changes",
+               "");
+  options.text("--format", format, "text, dot or json (default: text)", "FORMAT");
+  options.flag("--json", json, "the same as --format json");
+  options.flag("--evaluate", evaluate, "compares the plans of the evaluation instead of the training's");
+  if (!options.parse(arguments)) return 0;
+  if (json) format = "json";
+  options.one_of("--format", format, {"text", "dot", "json"});
+  if (options.file() == "-" && (other.empty() || other == "-")) {
+    throw Error(Exit::kCommandLine,
+                "lanewise diff: standard input can be read once; give the other pipeline as a file");
+  }
+
+  const Registry registry = builtin_registry();
+  PlanOptions changed = options.plan_options(), plain = changed;
+  plain.overrides.clear();
+  const std::string second = other.empty() ? options.file() : other;
+  const Plans before = plan_file(options.file(), registry, plain), now = plan_file(second, registry, changed);
+  for (const auto& [plans, file] : {std::pair{&before, options.file()}, std::pair{&now, second}}) {
+    if (!evaluate || plans->evaluate) continue;
+    throw Error(Exit::kCommandLine,
+                fmt::format("lanewise diff: {} has no \"evaluate\", so there is no plan of it to compare", file));
+  }
+  const Plan &a = evaluate ? *before.evaluate : before.train, &b = evaluate ? *now.evaluate : now.train;
+  const PlanDiff diff = diff_plans(a, b);
+  Output().write(format == "json"  ? to_text(diff_json(diff)) + "\n"
+                 : format == "dot" ? diff_dot(a, b, diff)
+                                   : diff_text(diff));
+  return 0;
+}
+
+}  // namespace lanewise
