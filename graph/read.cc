@@ -221,6 +221,8 @@ std::string Spec::unknown(const std::string& id, std::vector<std::string> others
 void TopKeys::fields(Fields& f) {
   f.add("$schema", schema, "for editors: schema.json");
   f.add("name", name, "of the pipeline; without it, that of the file");
+  f.add("plugins", plugins,
+        "libraries with types of one's own; beside each libNAME.so lies NAME.json, which tells them");
   f.add("models", models, "by name: what is trained");
   f.add("nodes", nodes, "the graph").required();
   f.add("run", run, "how long and how to train");
@@ -251,6 +253,9 @@ Spec read_spec(const Document& document, const std::string& file_name, std::vect
   spec.name = top.name.value_or(file_name);
   if (const std::string why = bad_name(spec.name); top.name && !why.empty()) {
     problems.push_back({document.place("/name"), why});
+  }
+  for (std::size_t i = 0; i < top.plugins.size(); ++i) {
+    spec.plugins.push_back(plugin_file(top.plugins[i], document.folder(), document.place("/plugins" + pointer_to(i))));
   }
   const auto object = [&](Json& value, const std::string& key) {
     return must_be(value.is_object(), value, pointer_to(key), fmt::format("\"{}\"", key), "an object", document,

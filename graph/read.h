@@ -13,6 +13,7 @@
 #include "graph/document.h"
 #include "graph/fields.h"
 #include "graph/plan.h"
+#include "graph/plugins.h"
 #include "graph/registry.h"
 
 namespace lanewise {
@@ -101,6 +102,7 @@ struct Spec {
   std::vector<NodeSpec> nodes;
   std::vector<ModelSpec> models;
   Written run, evaluate;
+  std::vector<PluginFile> plugins;
   bool has_evaluate = false;
   nlohmann::json evaluate_set = nlohmann::json::object();
   bool named = true;       // every node and instance has an id of its own
@@ -130,6 +132,7 @@ void evaluate_fields(Fields& f, EvaluateSettings& settings);
 // "nodes", "run", …: the keys of the whole file.
 struct TopKeys {
   std::optional<std::string> schema, name;
+  std::vector<std::string> plugins;
   nlohmann::json models = nlohmann::json::object(), nodes, run = nlohmann::json::object(), evaluate;
   void fields(Fields& f);
 };

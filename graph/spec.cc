@@ -116,6 +116,19 @@ void check_model_names(const Spec& spec, const Plan& plan, std::vector<Problem>&
   }
 }
 
+// The types that the pipeline can name. What it goes on with would only be misread where a plugin is wrong.
+std::shared_ptr<const Registry> add_plugins(Spec& spec, const std::vector<Override>& overrides, const Registry& base,
+                                            std::vector<Problem>& problems) {
+  for (const Override& change : overrides) {
+    if (change.kind != Override::Kind::kPlugin) continue;
+    spec.plugins.push_back(plugin_file(change.text, change.folder, {"command line", "--plugin " + change.text}));
+  }
+  const std::size_t before = problems.size();
+  std::shared_ptr<const Registry> types = with_plugins(base, spec.plugins, problems);
+  if (problems.size() != before) throw PipelineError(std::move(problems));
+  return types;
+}
+
 constexpr const char* kStandardInput = "standard input";
 constexpr const char* kStandardInputName = "pipeline";  // of what comes from there
 
@@ -129,7 +142,7 @@ std::string name_of(const std::string& file) {
 
 }  // namespace
 
-Plans plan_pipeline(const std::string& text, const std::string& file, const Registry& registry,
+Plans plan_pipeline(const std::string& text, const std::string& file, const Registry& base,
                     const PlanOptions& options) {
   std::vector<Problem> problems;
   const Document document(text, file, problems);
@@ -138,6 +151,8 @@ Plans plan_pipeline(const std::string& text, const std::string& file, const Regi
   std::vector<std::string> notes;
   Spec spec = read_spec(document, name_of(file), problems);
   if (!document.root().is_object()) throw PipelineError(std::move(problems));
+  const std::shared_ptr<const Registry> types = add_plugins(spec, options.overrides, base, problems);
+  const Registry& registry = *types;
   if (options.predict) {
     spec.has_evaluate = true;
     spec.evaluate = Written();
@@ -162,6 +177,7 @@ Plans plan_pipeline(const std::string& text, const std::string& file, const Regi
   if (!problems.empty()) throw PipelineError(std::move(problems));
 
   Plans plans;
+  plans.types = types;
   plans.train = seal(std::move(train), spec, settings);
   if (evaluation) plans.evaluate = seal(std::move(*evaluation), spec, settings);
   const std::string here = std::filesystem::current_path().string();
