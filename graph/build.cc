@@ -47,6 +47,7 @@ ordered_json expanded_of(const Draft& draft, const Spec& spec, const Settings& s
   ordered_json text;
   text["name"] = plan.name;
   if (plan.evaluating) text["evaluating"] = true;
+  for (const PluginFile& plugin : spec.plugins) text["plugins"][plugin.written] = plugin.sha256;
   text["models"] = settings.models_written;
   ordered_json& nodes = text["nodes"] = ordered_json::array();
   ordered_json set = ordered_json::object();

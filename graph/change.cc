@@ -573,7 +573,7 @@ Layer read_layer(const std::vector<Override>& overrides) {
   for (const Override& given : overrides) {
     if (given.kind == Override::Kind::kSwap) {
       layer.swaps.push_back(read_swap(given));
-    } else {
+    } else if (given.kind == Override::Kind::kSet) {
       layer.sets.push_back(read_set(given));
     }
   }

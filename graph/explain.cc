@@ -168,11 +168,12 @@ std::vector<Explained> explain_node(const Loaded& loaded, const ChangeKey& key, 
 
 }  // namespace
 
-std::vector<Explained> explain(const std::string& text, const std::string& file, const Registry& registry,
+std::vector<Explained> explain(const std::string& text, const std::string& file, const Registry& base,
                                const PlanOptions& options, const std::string& key_text) {
-  plan_pipeline(text, file, registry, options);  // all problems at once
+  plan_pipeline(text, file, base, options);  // all problems at once
   std::vector<Problem> problems;
-  const Loaded loaded = load(text, file, registry, options, problems);
+  const Loaded loaded = load(text, file, base, options, problems);
+  const Registry& registry = *loaded.types;
   const Spec& spec = loaded.spec;
   std::string why;
   const auto key = parse_key(key_text, why);
@@ -209,11 +210,12 @@ std::vector<Explained> explain(const std::string& text, const std::string& file,
   return explain_node(loaded, *key, key_text);
 }
 
-std::vector<std::string> keys_of(const std::string& text, const std::string& file, const Registry& registry,
+std::vector<std::string> keys_of(const std::string& text, const std::string& file, const Registry& base,
                                  const PlanOptions& options) {
-  plan_pipeline(text, file, registry, options);
+  plan_pipeline(text, file, base, options);
   std::vector<Problem> problems;
-  const Loaded loaded = load(text, file, registry, options, problems);
+  const Loaded loaded = load(text, file, base, options, problems);
+  const Registry& registry = *loaded.types;
   std::vector<std::string> keys{"name"};
   for (const ModelSpec& model : loaded.spec.models) {
     flatten(infos_of(model, registry), "models." + model.name + ".", keys);

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <system_error>
 
+#include "graph/plugins.h"
 #include "graph/text.h"
 
 namespace lanewise {
@@ -42,6 +43,19 @@ std::string read_base(const std::string& file, const std::map<std::string, std::
   return read_pipeline_text(file);
 }
 
+// The types that the pipeline can name. What it goes on with would only be misread where a plugin is wrong.
+std::shared_ptr<const Registry> add_plugins(Spec& spec, const std::vector<Override>& overrides, const Registry& base,
+                                            std::vector<Problem>& problems) {
+  for (const Override& change : overrides) {
+    if (change.kind != Override::Kind::kPlugin) continue;
+    spec.plugins.push_back(plugin_file(change.text, change.folder, {"command line", "--plugin " + change.text}));
+  }
+  const std::size_t before = problems.size();
+  std::shared_ptr<const Registry> types = with_plugins(base, spec.plugins, problems);
+  if (problems.size() != before) throw PipelineError(std::move(problems));
+  return types;
+}
+
 // Reads a file with "base"; nullopt: there is none, or it cannot be read, which is told.
 std::optional<BaseKeys> read_base_keys(const Document& file, std::vector<Problem>& problems) {
   Json root = file.root();
@@ -70,6 +84,7 @@ Loaded load(const std::string& text, const std::string& file, const Registry& re
   Loaded loaded;
   std::vector<std::string> chain{file == kStandardInput ? file : whole_path(file)};
   std::optional<std::string> name;
+  std::vector<PluginFile> plugins;  // of files with "base"
   auto document = std::make_unique<Document>(text, file, problems);
   while (document->complete() && document->root().is_object() && document->root().contains("base")) {
     const std::optional<BaseKeys> keys = read_base_keys(*document, problems);
@@ -79,6 +94,7 @@ Loaded load(const std::string& text, const std::string& file, const Registry& re
     };
     if (!keys) throw PipelineError(std::move(problems));
     if (!name) name = keys->name;
+    read_plugins(keys->plugins, *document, plugins);
     const std::string& base = keys->base.text;
     const std::string whole = whole_path(base);
     if (std::find(chain.begin(), chain.end(), whole) != chain.end()) {
@@ -103,16 +119,18 @@ Loaded load(const std::string& text, const std::string& file, const Registry& re
   const bool whole = loaded.files.size() == 1;
   loaded.spec = read_spec(loaded.nodes(), name_of(file), problems);
   if (!loaded.nodes().root().is_object()) throw PipelineError(std::move(problems));
+  loaded.spec.plugins.insert(loaded.spec.plugins.end(), plugins.begin(), plugins.end());
   if (!whole) loaded.spec.name = name.value_or(name_of(file));
   if (options.predict) {
     loaded.spec.has_evaluate = true;
     loaded.spec.evaluate = Written();
     loaded.spec.evaluate_set.clear();
   }
+  loaded.types = add_plugins(loaded.spec, options.overrides, registry, problems);
   std::vector<Layer> layers;
   for (const auto& one : loaded.files) layers.push_back(read_layer(*one, one.get() == &loaded.nodes(), problems));
   layers.push_back(read_layer(options.overrides));
-  apply_changes(loaded.spec, layers, loaded.nodes(), registry, problems, loaded.notes);
+  apply_changes(loaded.spec, layers, loaded.nodes(), *loaded.types, problems, loaded.notes);
   return loaded;
 }
 

@@ -19,7 +19,8 @@ namespace lanewise {
 struct Loaded {
   std::vector<std::unique_ptr<Document>> files;  // the one that has the nodes comes first
   std::map<std::string, std::string> bases;      // text of each but the last, by its whole path
-  Spec spec;                                     // refers to the files
+  std::shared_ptr<const Registry> types;         // that the pipeline can name; may point to the registry given
+  Spec spec;                                     // refers to the files and the types
   std::vector<std::string> notes;
 
   const Document& nodes() const { return *files.front(); }

@@ -13,6 +13,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::size_t kMaxId = 100;  // bytes
+constexpr const char* kPluginsHelp =
+    "libraries with types of one's own; beside each libNAME.so lies NAME.json, which tells them";
 const std::set<std::string> kReserved{"run", "models", "evaluate", "name"};
 
 // "" or why it is no id.
@@ -243,6 +245,7 @@ std::string Spec::unknown(const std::string& id, std::vector<std::string> others
 void TopKeys::fields(Fields& f) {
   f.add("$schema", schema, "for editors: schema.json");
   f.add("name", name, "of the pipeline; without it, that of the file");
+  f.add("plugins", plugins, kPluginsHelp);
   f.add("models", models, "by name: what is trained");
   f.add("nodes", nodes, "the graph").required();
   f.add("run", run, "how long and how to train");
@@ -250,10 +253,17 @@ void TopKeys::fields(Fields& f) {
   f.add("set", set, "changes, as --set writes them: \"gen[0..7].period\": 9");
 }
 
+void read_plugins(const std::vector<std::string>& written, const Document& document, std::vector<PluginFile>& files) {
+  for (std::size_t i = 0; i < written.size(); ++i) {
+    files.push_back(plugin_file(written[i], document.folder(), document.place("/plugins" + pointer_to(i))));
+  }
+}
+
 void BaseKeys::fields(Fields& f) {
   f.add("$schema", schema, "for editors: schema.json");
   f.add("name", name, "of the pipeline; without it, that of the file");
   f.add("base", base, "the pipeline file that this one is a change of").required();
+  f.add("plugins", plugins, kPluginsHelp);
   f.add("swap", swap, "node types and their parameters to put in the place of others, by id, as --swap writes them");
   f.add("set", set, "changes, as --set writes them: \"lane.loss\": \"huber\"");
 }
@@ -283,6 +293,7 @@ Spec read_spec(const Document& document, const std::string& file_name, std::vect
   if (const std::string why = bad_name(spec.name); top.name && !why.empty()) {
     problems.push_back({document.place("/name"), why});
   }
+  read_plugins(top.plugins, document, spec.plugins);
   const auto object = [&](Json& value, const std::string& key) {
     return must_be(value.is_object(), value, document.place(pointer_to(key)), fmt::format("\"{}\"", key), "an object",
                    problems);

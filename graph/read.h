@@ -14,6 +14,7 @@
 #include "graph/document.h"
 #include "graph/fields.h"
 #include "graph/plan.h"
+#include "graph/plugins.h"
 #include "graph/registry.h"
 
 namespace lanewise {
@@ -138,6 +139,7 @@ struct Spec {
   std::vector<NodeSpec> nodes;
   std::vector<ModelSpec> models;
   Written run, evaluate;
+  std::vector<PluginFile> plugins;
   bool has_evaluate = false;
   std::vector<EvaluateChange> evaluate_set;
   bool named = true;       // every node and instance has an id of its own
@@ -174,9 +176,12 @@ bool read_object(const nlohmann::json& value, const Origin& origin, const std::s
 std::string bad_name(const std::string& name);
 // "evaluate" without "set".
 void evaluate_fields(Fields& f, EvaluateSettings& settings);
+// The value of "plugins" in a file.
+void read_plugins(const std::vector<std::string>& written, const Document& document, std::vector<PluginFile>& files);
 // "nodes", "run", …: the keys of a whole file, and of one with "base".
 struct TopKeys {
   std::optional<std::string> schema, name;
+  std::vector<std::string> plugins;
   nlohmann::json models = nlohmann::json::object(), nodes, run = nlohmann::json::object(), evaluate;
   nlohmann::json set = nlohmann::json::object();
   void fields(Fields& f);
@@ -184,6 +189,7 @@ struct TopKeys {
 struct BaseKeys {
   std::optional<std::string> schema, name;
   Path base;
+  std::vector<std::string> plugins;
   nlohmann::json swap = nlohmann::json::object(), set = nlohmann::json::object();
   void fields(Fields& f);
 };

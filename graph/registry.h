@@ -19,6 +19,8 @@ namespace lanewise {
 
 struct Plan;
 struct PlanNode;
+struct PluginFile;
+struct Types;
 
 // What a node type does in a pipeline; the evaluation plan and the accounting go by it.
 enum class Role { kSource, kPerSample, kJoin, kCompute, kReduce, kOptimizer, kSink };
@@ -99,19 +101,30 @@ struct NodeType {
   bool fills_missing = false;  // turns missing features (NaN) into numbers
   bool closes_cycles = false;  // its outputs have an initial packet
   bool internal = false;       // lanewise puts it into plans (score); a user cannot name it
+  bool same_shapes = false;    // its outputs carry what its first input does; a plugin's descriptor can tell this much
+  std::string plugin = {};     // the file it comes from; "": it is built in
 };
 
 // A type without ports: a model or a loss. The runtime keeps what it does; the graph checks what the user wrote.
 struct PartType {
   std::string name, help;
   std::function<void(Fields&)> fields;
+  std::string plugin = {};  // the file it comes from; "": it is built in
 };
 
+// A table of types; a copy of it is extended by the plugins that a pipeline names (graph/plugins.h).
 struct Registry {
   std::vector<NodeType> nodes;
   std::vector<PartType> models, losses;
   // Rules for the whole of a training plan, whose nodes are all in order by themselves. Adds what is wrong.
   std::function<void(const Plan& plan, std::vector<Problem>& problems)> rules;
+
+  // What a plugin must have been built for and with, as it says of itself.
+  std::string plugin_stamp = {};
+  // Loads a plugin and gives its types. Null: those that its descriptors tell, and nothing of it is loaded.
+  std::function<Types(const PluginFile& file)> load_plugin = {};
+  // After types were added: brings up to date what depends on all of them.
+  std::function<void(Registry& extended)> complete = {};
 
   const NodeType* find_node(const std::string& name) const;
   const PartType* find_model(const std::string& name) const;

@@ -113,10 +113,11 @@ void check_model_names(const Spec& spec, const Plan& plan, std::vector<Problem>&
 
 }  // namespace
 
-Plans plan_pipeline(const std::string& text, const std::string& file, const Registry& registry,
+Plans plan_pipeline(const std::string& text, const std::string& file, const Registry& base,
                     const PlanOptions& options) {
   std::vector<Problem> problems;
-  Loaded loaded = load(text, file, registry, options, problems);
+  Loaded loaded = load(text, file, base, options, problems);
+  const Registry& registry = *loaded.types;
   const Spec& spec = loaded.spec;
   const Document& document = loaded.nodes();
   Settings settings = read_settings(spec, document, registry, problems);
@@ -137,6 +138,7 @@ Plans plan_pipeline(const std::string& text, const std::string& file, const Regi
   if (!problems.empty()) throw PipelineError(std::move(problems));
 
   Plans plans;
+  plans.types = loaded.types;
   plans.train = seal(std::move(train), spec, settings);
   if (evaluation) plans.evaluate = seal(std::move(*evaluation), spec, settings);
   const std::string here = std::filesystem::current_path().string();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,8 @@ namespace lanewise {
 
 // Changes from the command line, in the order given.
 struct Override {
-  enum class Kind { kSet, kSwap } kind;
-  std::string text;         // "lane.loss=huber", "gen={\"type\":\"lorenz\"}"
+  enum class Kind { kSet, kSwap, kPlugin } kind;
+  std::string text;         // "lane.loss=huber", "gen={\"type\":\"lorenz\"}", "build/libmynode.so"
   std::string folder = {};  // that relative paths in it are relative to; "": the current directory
 };
 
@@ -44,6 +45,7 @@ struct Plans {
   Plan train;
   std::optional<Plan> evaluate;
   PlanSource source;
+  std::shared_ptr<const Registry> types;  // that the plans' nodes are of
 };
 
 // Reads a pipeline from text; `file` names it in messages and gives the folder of relative paths.

@@ -1,6 +1,9 @@
 // The table of types: one line a node type.
 #include "nodes/builtin.h"
 
+#include <algorithm>
+
+#include "nodes/plugin.h"
 #include "runtime/loss.h"
 #include "runtime/model.h"
 
@@ -8,16 +11,37 @@ namespace lanewise {
 
 Registry builtin_registry() {
   Registry registry;
+  for (const ModelType& type : model_types()) {
+    if (type.plugin.empty()) registry.models.push_back(type);
+  }
+  for (const LossType& type : loss_types()) {
+    if (type.plugin.empty()) registry.losses.push_back(type);
+  }
   registry.nodes = {
-      sine(),    ar1(),       lorenz(),      constant(),  csv(), process(),  // sources
-      window(),  normalize(), fault(),                                       // per sample
-      pair(),                                                                // joins
-      compute(), allreduce(), clip(),        optimizer(),                    // the training step
-      console(), metrics(),   predictions(), score()                         // sinks
+      sine(),
+      ar1(),
+      lorenz(),
+      constant(),
+      csv(),
+      process(),  // sources
+      window(),
+      normalize(),
+      fault(),  // per sample
+      pair(),   // joins
+      compute(registry.losses),
+      allreduce(),
+      clip(),
+      optimizer(),  // the training step
+      console(),
+      metrics(),
+      predictions(),
+      score()  // sinks
   };
-  registry.models.assign(model_types().begin(), model_types().end());
-  registry.losses.assign(loss_types().begin(), loss_types().end());
   registry.rules = training_rules;
+  registry.plugin_stamp = LANEWISE_PLUGIN_STAMP;
+  registry.complete = [](Registry& extended) {
+    *std::ranges::find(extended.nodes, "compute", &NodeType::name) = compute(extended.losses);
+  };
   return registry;
 }
 

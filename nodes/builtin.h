@@ -15,7 +15,7 @@ NodeType window();
 NodeType normalize();
 NodeType fault();
 NodeType pair();
-NodeType compute();
+NodeType compute(const std::vector<PartType>& losses);  // that a lane can be told
 NodeType allreduce();
 NodeType clip();
 NodeType optimizer();
@@ -24,7 +24,7 @@ NodeType metrics();
 NodeType predictions();
 NodeType score();
 
-// All of them, with the model types and losses of the runtime.
+// All of them, with the model types and losses of the runtime. Of plugins only descriptors are read.
 Registry builtin_registry();
 
 // What a pipeline that trains must be as a whole (Registry::rules): one reduction and one optimizer, every output that

@@ -42,11 +42,11 @@ class Compute final : public Node {
     Path loss_path;
     std::string loss_sha256;
 
-    void fields(Fields& f) {
-      std::vector<std::string> losses;
-      for (const LossType& type : loss_types()) losses.push_back(type.name);
+    // `losses`: those that there are; empty: the loss was looked at before.
+    void fields(Fields& f, const std::vector<std::string>& losses = {}) {
       f.add("model", &model, "name of an entry of \"models\"").required();
-      f.add("loss", &loss, "what a row's prediction is compared with its target by").one_of(losses);
+      Field named = f.add("loss", &loss, "what a row's prediction is compared with its target by");
+      if (!losses.empty()) named.one_of(losses);
       f.add("delta", &delta, "huber: where the square becomes linear").above(0);
       f.add("loss_path", &loss_path,
             "torchscript: the archive, by torch.jit.script(module).save(); it is code, which only a run loads");
@@ -264,7 +264,9 @@ void infer(InferContext& context) {
   try {
     std::optional<Shape> asked;
     if (const Shape outputs = output_shape(model->params, {}); !outputs.empty()) asked = outputs;
-    const Shape output = loss_type(params.loss).output_shape(*batch.y, batch.integer_target, asked);
+    const LossType* const loss = find_loss_type(params.loss);
+    if (loss == nullptr) return;  // a plugin's, of which nothing was loaded
+    const Shape output = loss->output_shape(*batch.y, batch.integer_target, asked);
     if (batch.classes && element_count(output) < *batch.classes) {
       return context.problem(
           fmt::format("the targets are {} classes, but model \"{}\" gives {} scores; give it outputs {}",
@@ -272,13 +274,14 @@ void infer(InferContext& context) {
     }
     node.signatures[kPrediction].y = output;
     if (!params.loss_path.text.empty()) check_archive(params.loss_path.text);
-    const ModelType& type = model_type(model->type);
-    if (type.load) {
-      type.check(model->params, *batch.x, output);
+    const ModelType* const type = find_model_type(model->type);
+    if (type == nullptr) return;  // as above
+    if (type->load) {
+      type->check(model->params, *batch.x, output);
       node.facts = {{"model", model->type}, {"parameters", "unknown until run"}};
       return;
     }
-    const std::unique_ptr<Model> made = type.make(model->params, *batch.x, output);
+    const std::unique_ptr<Model> made = type->make(model->params, *batch.x, output);
     constexpr std::int64_t kMostParameters = std::int64_t{1} << 40;
     if (made->parameter_count() > kMostParameters) {
       throw Error(Exit::kPipeline,
@@ -305,10 +308,13 @@ void infer(InferContext& context) {
 
 }  // namespace
 
-NodeType compute() {
+NodeType compute(const std::vector<PartType>& losses) {
+  std::vector<std::string> names;
+  for (const PartType& loss : losses) names.push_back(loss.name);
   NodeType type = node_type<Compute>("compute", "a lane: forward, loss and backward of a batch on one device",
                                      Role::kCompute, {{"batch", "batch"}, {"weights", "weights"}},
                                      {{"gradient", "gradient"}, {"prediction", "prediction"}}, infer);
+  type.fields = [names](Fields& f) { Compute::Params().fields(f, names); };
   type.has_device = true;
   return type;
 }

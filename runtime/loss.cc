@@ -38,22 +38,6 @@ void require_equal_shapes(const char* loss, const at::Tensor& prediction, const 
   }
 }
 
-// The prediction of a loss that compares number with number has the target's shape.
-Shape shape_of_numbers(const std::string& loss, const Shape& target, bool integer_target,
-                       const std::optional<Shape>& outputs) {
-  if (integer_target) {
-    throw Error(Exit::kPipeline,
-                fmt::format("{} takes targets that are numbers, not class numbers; use cross_entropy", loss));
-  }
-  if (target.empty()) throw Error(Exit::kPipeline, fmt::format("{} takes targets of rank 1 or more", loss));
-  if (outputs && element_count(*outputs) != element_count(target)) {
-    throw Error(Exit::kPipeline,
-                fmt::format("the model gives {} values, but {} needs one for each value of the target {}",
-                            element_count(*outputs), loss, to_string(target)));
-  }
-  return target;
-}
-
 LossType mse() {
   LossType type;
   type.name = "mse";
@@ -154,15 +138,41 @@ LossType cross_entropy() {
 
 }  // namespace
 
-const std::vector<LossType>& loss_types() {
-  static const std::vector<LossType> types = {mse(), huber(), cross_entropy(), torchscript_loss()};
+namespace {
+
+std::vector<LossType>& table() {
+  static std::vector<LossType> types = {mse(), huber(), cross_entropy(), torchscript_loss()};
   return types;
 }
 
-const LossType& loss_type(const std::string& name) {
-  for (const LossType& type : loss_types()) {
-    if (type.name == name) return type;
+}  // namespace
+
+Shape shape_of_numbers(const std::string& loss, const Shape& target, bool integer_target,
+                       const std::optional<Shape>& outputs) {
+  if (integer_target) {
+    throw Error(Exit::kPipeline,
+                fmt::format("{} takes targets that are numbers, not class numbers; use cross_entropy", loss));
   }
+  if (target.empty()) throw Error(Exit::kPipeline, fmt::format("{} takes targets of rank 1 or more", loss));
+  if (outputs && element_count(*outputs) != element_count(target)) {
+    throw Error(Exit::kPipeline,
+                fmt::format("the model gives {} values, but {} needs one for each value of the target {}",
+                            element_count(*outputs), loss, to_string(target)));
+  }
+  return target;
+}
+
+const std::vector<LossType>& loss_types() { return table(); }
+
+void add_loss_type(LossType type) { table().push_back(std::move(type)); }
+
+const LossType* find_loss_type(const std::string& name) {
+  const auto it = std::ranges::find(table(), name, &LossType::name);
+  return it == table().end() ? nullptr : &*it;
+}
+
+const LossType& loss_type(const std::string& name) {
+  if (const LossType* type = find_loss_type(name)) return *type;
   throw Error(Exit::kInternal, fmt::format("no loss {}", name));
 }
 

@@ -41,8 +41,15 @@ struct LossType : PartType {
       load;
 };
 
-const std::vector<LossType>& loss_types();           // mse, huber, cross_entropy, torchscript
-const LossType& loss_type(const std::string& name);  // Requires: it is in the table
+// For LossType::output_shape of a loss that compares number with number: the target's. Throws as said there.
+Shape shape_of_numbers(const std::string& loss, const Shape& target, bool integer_target,
+                       const std::optional<Shape>& outputs);
+
+const std::vector<LossType>& loss_types();                // mse, huber, cross_entropy, torchscript
+const LossType& loss_type(const std::string& name);       // Requires: it is in the table
+const LossType* find_loss_type(const std::string& name);  // null: it is not
+// Adds a type to the table. To be called before any node is made, and by one thread.
+void add_loss_type(LossType type);
 LossType torchscript_loss();
 
 }  // namespace lanewise

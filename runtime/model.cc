@@ -50,10 +50,13 @@ const std::vector<ModelType>& model_types() { return table(); }
 
 void add_model_type(ModelType type) { table().push_back(std::move(type)); }
 
+const ModelType* find_model_type(const std::string& name) {
+  const auto it = std::ranges::find(table(), name, &ModelType::name);
+  return it == table().end() ? nullptr : &*it;
+}
+
 const ModelType& model_type(const std::string& name) {
-  for (const ModelType& type : model_types()) {
-    if (type.name == name) return type;
-  }
+  if (const ModelType* type = find_model_type(name)) return *type;
   throw Error(Exit::kInternal, fmt::format("no model type {}", name));
 }
 

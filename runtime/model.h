@@ -104,9 +104,10 @@ struct ModelType : PartType {
   std::function<std::string(const nlohmann::json& params)> inexact;
 };
 
-const std::vector<ModelType>& model_types();           // linear, mlp, gru, lstm, torchscript
-const ModelType& model_type(const std::string& name);  // Requires: it is in the table
-// Adds a type to the table. To be called before any pipeline is planned, and by one thread.
+const std::vector<ModelType>& model_types();                // linear, mlp, gru, lstm, torchscript
+const ModelType& model_type(const std::string& name);       // Requires: it is in the table
+const ModelType* find_model_type(const std::string& name);  // null: it is not
+// Adds a type to the table. To be called before any node is made, and by one thread.
 void add_model_type(ModelType type);
 ModelType linear_model();
 ModelType mlp_model();

@@ -4,10 +4,15 @@
 #include <sys/resource.h>
 #include <torch/csrc/api/include/torch/version.h>
 
+#include <algorithm>
+#include <array>
 #include <iterator>
+#include <string_view>
 
 namespace lanewise {
 namespace {
+
+constexpr std::array<std::string_view, 3> kOptions = {"--set", "--swap", "--plugin"};  // by Override::Kind
 
 void append(std::string& out, std::optional<double> value) {
   if (value && std::isfinite(*value)) {
@@ -47,7 +52,7 @@ nlohmann::ordered_json manifest(const Plans& plans, int threads) {
   const Plan& train = plans.train;
   nlohmann::ordered_json overrides = nlohmann::ordered_json::array(), source = nlohmann::ordered_json::array();
   for (const Override& change : plans.source.overrides) {
-    const char* const option = change.kind == Override::Kind::kSet ? "--set" : "--swap";
+    const std::string_view option = kOptions.at(static_cast<std::size_t>(change.kind));
     overrides.push_back(fmt::format("{} {}", option, change.text));
     source.push_back({{"option", option}, {"text", change.text}, {"folder", change.folder}});
   }
@@ -74,6 +79,8 @@ nlohmann::ordered_json manifest(const Plans& plans, int threads) {
 }
 
 PlanSource plan_source(const nlohmann::json& manifest, const std::string& path) {
+  const Error another(Exit::kCheckpoint,
+                      fmt::format("{} is not the manifest of a run that this version can go on with", path));
   try {
     const nlohmann::json& saved = manifest.at("source");
     PlanSource source{.text = saved.at("text"),
@@ -83,14 +90,14 @@ PlanSource plan_source(const nlohmann::json& manifest, const std::string& path) 
                       .gpus = saved.value("gpus", 0),
                       .hosts = saved.value("hosts", 1)};
     for (const nlohmann::json& change : saved.at("overrides")) {
-      const bool set = change.at("option") == "--set";
+      const auto option = std::ranges::find(kOptions, change.at("option").get<std::string>());
+      if (option == kOptions.end()) throw another;
       source.overrides.push_back(
-          {set ? Override::Kind::kSet : Override::Kind::kSwap, change.at("text"), change.at("folder")});
+          {static_cast<Override::Kind>(option - kOptions.begin()), change.at("text"), change.at("folder")});
     }
     return source;
   } catch (const nlohmann::json::exception&) {
-    throw Error(Exit::kCheckpoint,
-                fmt::format("{} is not the manifest of a run that this version can go on with", path));
+    throw another;
   }
 }
 

@@ -184,6 +184,13 @@ std::string text_of(const Json& json) {
   std::string text = fmt::format("{}: \"{}\" can run (digest {})\n\n", json["file"].get<std::string>(),
                                  json["name"].get<std::string>(), json["digest"].get<std::string>().substr(0, 16));
   text += text_of_plan("training", json["train"]);
+  if (json.contains("plugins")) {
+    text += "\nplugins, told by the descriptors beside them; nothing of them was loaded\n";
+    std::vector<std::vector<std::string>> plugins;
+    for (const auto& [file, sha256] : json["plugins"].items())
+      plugins.push_back({file, "SHA-256 " + std::string(sha256)});
+    text += columns(plugins, "  ");
+  }
   if (!json["models"].empty()) text += "\nmodels\n";
   std::vector<std::vector<std::string>> models;
   for (const Json& model : json["models"]) models.push_back({model["id"], model["type"], plain_list(model["params"])});
@@ -221,6 +228,7 @@ Json check(const std::string& file, const Plans& plans) {
     }
   };
   tally(plans.train);
+  if (plans.train.expanded.contains("plugins")) json["plugins"] = plans.train.expanded["plugins"];
   json["train"] = describe(plans.train);
   json["models"] = describe_models(plans.train);
   json["run"] = plans.train.expanded.contains("run") ? plans.train.expanded["run"] : Json::object();

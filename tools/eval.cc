@@ -1,5 +1,5 @@
 // lanewise eval: evaluates the model that a run has trained.
-#include "nodes/builtin.h"
+#include "nodes/plugins.h"
 #include "runtime/inference.h"
 #include "runtime/report.h"
 #include "tools/options.h"
@@ -23,7 +23,7 @@ int eval_command(const Arguments& arguments) {
   if (!options.parse(arguments)) return 0;
 
   catch_stop_signals();
-  const Registry registry = builtin_registry();
+  const Registry registry = loading_registry();
   const Plans plans = plan_run(options.file(), options.overrides(), /*predict=*/false, registry);
   if (!plans.evaluate) {
     throw Error(Exit::kPipeline,

@@ -17,25 +17,22 @@ struct Entry {
   std::vector<Port> inputs, outputs;
   bool has_device = false;
   std::vector<FieldInfo> fields;
+  Json descriptor;
 };
 
-std::vector<FieldInfo> infos(const std::function<void(Fields&)>& tell) {
-  Fields fields;
-  if (tell) tell(fields);
-  return fields.infos();
-}
-
-std::vector<Entry> entries(const Registry& registry) {
+std::vector<Entry> entries(const Types& types) {
   std::vector<Entry> list;
-  for (const NodeType& t : registry.nodes) {
+  for (const NodeType& t : types.nodes) {
     if (t.internal) continue;
-    list.push_back(
-        {"node type", t.name, t.help, to_string(t.role), t.inputs, t.outputs, t.has_device, infos(t.fields)});
+    list.push_back({"node type", t.name, t.help, to_string(t.role), t.inputs, t.outputs, t.has_device,
+                    describe(t.fields), descriptor_of(t)});
   }
-  for (const PartType& t : registry.models)
-    list.push_back({"model", t.name, t.help, "", {}, {}, false, infos(t.fields)});
-  for (const PartType& t : registry.losses)
-    list.push_back({"loss", t.name, t.help, "", {}, {}, false, infos(t.fields)});
+  const auto add_parts = [&](const std::vector<PartType>& parts, const std::string& kind) {
+    for (const PartType& t : parts)
+      list.push_back({kind, t.name, t.help, "", {}, {}, false, describe(t.fields), descriptor_of(t, kind)});
+  };
+  add_parts(types.models, "model");
+  add_parts(types.losses, "loss");
   return list;
 }
 
@@ -58,33 +55,6 @@ void flatten(const std::vector<FieldInfo>& fields, const std::string& prefix, st
     if (field.group.empty()) into.push_back(field);
     flatten(field.group, field.name + ".", into);
   }
-}
-
-Json json_of(const FieldInfo& field) {
-  Json json = {{"name", field.name},      {"type", field.type},         {"help", field.help},
-               {"unit", field.unit},      {"required", field.required}, {"default", field.fallback},
-               {"bounds", field.bounds()}};
-  if (!field.choices.empty()) json["choices"] = field.choices;
-  for (const FieldInfo& inner : field.group) json["fields"].push_back(json_of(inner));
-  return json;
-}
-
-Json json_of(const Entry& entry) {
-  const auto ports = [](const std::vector<Port>& list) {
-    Json json = Json::array();
-    for (const Port& p : list) json.push_back({{"name", p.name}, {"carries", p.carries}, {"many", p.many}});
-    return json;
-  };
-  Json json = {{"kind", entry.kind}, {"name", entry.name}, {"help", entry.help}};
-  if (entry.kind == "node type") {
-    json["role"] = entry.role;
-    json["device"] = entry.has_device;
-    json["inputs"] = ports(entry.inputs);
-    json["outputs"] = ports(entry.outputs);
-  }
-  json["parameters"] = Json::array();
-  for (const FieldInfo& field : entry.fields) json["parameters"].push_back(json_of(field));
-  return json;
 }
 
 std::string port_text(const std::vector<Port>& ports) {
@@ -177,17 +147,23 @@ std::string markdown(const std::vector<Entry>& list) {
 
 int nodes_command(const Arguments& arguments) {
   Options options(
-      "nodes", "Lists the node types, models and losses, or tells all about one: ports, parameters, defaults, bounds.",
-      {"lanewise nodes", "lanewise nodes csv", "lanewise nodes gru", "lanewise nodes --json"});
+      "nodes",
+      "Lists the node types, models and losses, or tells all about one: ports, parameters, defaults, bounds. With "
+      "--plugin it lists those of the plugins instead, and loads them to ask: name only plugins you trust. As JSON "
+      "that "
+      "is the file NAME.json, which the other commands know libNAME.so by without loading it.",
+      {"lanewise nodes", "lanewise nodes csv", "lanewise nodes gru", "lanewise nodes --json",
+       "lanewise nodes --plugin libspike.so --json > spike.json"});
   std::string name;
   bool json = false, as_markdown = false, only_names = false;
   options.text("NAME", name, "a node type, model or loss; all when absent", "");
   options.flag("--json", json, "prints the descriptors as JSON");
   options.flag("--markdown", as_markdown, "prints them as nodes/README.md has them");
   options.flag("--names", only_names, "prints their names, one a line");
+  options.plugins();
   if (!options.parse(arguments)) return 0;
 
-  const std::vector<Entry> all = entries(builtin_registry());
+  const std::vector<Entry> all = entries(options.listed_types());
   std::vector<Entry> chosen;
   std::vector<std::string> names;
   for (const Entry& entry : all) {
@@ -202,7 +178,7 @@ int nodes_command(const Arguments& arguments) {
   std::string text;
   if (json) {
     Json list = Json::array();
-    for (const Entry& entry : chosen) list.push_back(json_of(entry));
+    for (const Entry& entry : chosen) list.push_back(entry.descriptor);
     text = to_text(name.empty() || chosen.size() > 1 ? list : list.front()) + "\n";
   } else if (only_names) {
     for (const Entry& entry : chosen) text += entry.name + "\n";

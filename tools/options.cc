@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "graph/registry.h"
+#include "nodes/builtin.h"
+#include "nodes/plugins.h"
 #include "runtime/device.h"
 #include "runtime/world.h"
 #include "tools/output.h"
@@ -37,6 +39,12 @@ void Options::pipeline() {
   take_sets();
   swap_ = app_.add_option("--swap", swaps_, "replaces a node's type and parameters and keeps its wiring");
   swap_->type_name("ID=JSON")->expected(1)->allow_extra_args(false)->take_all();
+  plugins();
+}
+
+void Options::plugins() {
+  plugin_ = app_.add_option("--plugin", plugins_, "a library with types of one's own, like those of \"plugins\"");
+  plugin_->type_name("FILE")->expected(1)->allow_extra_args(false)->take_all();
 }
 
 void Options::run_directory(bool changes) {
@@ -97,12 +105,43 @@ bool Options::parse(const Arguments& arguments) {
 
 std::vector<Override> Options::overrides() const {
   std::vector<Override> list;
-  std::size_t sets = 0, swaps = 0;
+  std::size_t sets = 0, swaps = 0, plugins = 0;
   for (const CLI::Option* option : app_.parse_order()) {
     if (option == set_ && set_ != nullptr) list.push_back({Override::Kind::kSet, sets_.at(sets++), ""});
     if (option == swap_ && swap_ != nullptr) list.push_back({Override::Kind::kSwap, swaps_.at(swaps++), ""});
+    if (option == plugin_ && plugin_ != nullptr) list.push_back({Override::Kind::kPlugin, plugins_.at(plugins++), ""});
   }
   return list;
+}
+
+std::shared_ptr<const Registry> Options::with_plugins(const Registry& registry) const {
+  std::vector<PluginFile> files = plugin_files();
+  std::vector<Problem> problems;
+  auto types = lanewise::with_plugins(registry, files, problems);
+  if (!problems.empty()) throw PipelineError(std::move(problems));
+  return types;
+}
+
+Types Options::listed_types() const {
+  Registry registry = builtin_registry();
+  if (plugins_.empty()) return {registry.nodes, registry.models, registry.losses};
+  Types all;
+  for (PluginFile& file : plugin_files()) {
+    examine_plugin(file, registry.plugin_stamp);
+    Types types = load_plugin(file);
+    add_types(registry, types, file);
+    const auto append = [](auto& list, auto& more) { list.insert(list.end(), more.begin(), more.end()); };
+    append(all.nodes, types.nodes);
+    append(all.models, types.models);
+    append(all.losses, types.losses);
+  }
+  return all;
+}
+
+std::vector<PluginFile> Options::plugin_files() const {
+  std::vector<PluginFile> files;
+  for (const std::string& text : plugins_) files.push_back(plugin_file(text, "", {"command line", "--plugin " + text}));
+  return files;
 }
 
 PlanOptions Options::plan_options(const std::vector<Override>& more) const {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/plugins.h"
 #include "graph/spec.h"
 #include "tools/command.h"
 
@@ -19,8 +20,10 @@ class Options {
   void flag(const std::string& names, bool& value, const std::string& help);
   void text(const std::string& names, std::string& value, const std::string& help, const std::string& placeholder);
 
-  // FILE, --set and --swap.
+  // FILE, --set, --swap and --plugin.
   void pipeline();
+  // --plugin, of commands that only list types.
+  void plugins();
   // DIR, a run's directory; with `changes`, also --set.
   void run_directory(bool changes = true);
   // The FILE or DIR; required where there is one.
@@ -36,19 +39,25 @@ class Options {
   PlanOptions plan_options(const std::vector<Override>& more = {}) const;
   // Throws Error(kCommandLine) unless an option's value is one of some words.
   void one_of(const std::string& option, const std::string& value, const std::vector<std::string>& words) const;
-  // --set and --swap, in the order given.
+  // The types that there are with those of --plugin, of which descriptors are read.
+  std::shared_ptr<const Registry> with_plugins(const Registry& registry) const;
+  // The types of --plugin, which are loaded; without it, those that are built in.
+  Types listed_types() const;
+  // --set, --swap and --plugin, in the order given.
   std::vector<Override> overrides() const;
 
  private:
   void take_sets();
   std::vector<std::string> long_names() const;  // of the options, "--" in front
+  std::vector<PluginFile> plugin_files() const;
 
   CLI::App app_;
   std::string name_, file_;
   std::string takes_;  // what is missing when file_ is empty
-  std::vector<std::string> sets_, swaps_;
+  std::vector<std::string> sets_, swaps_, plugins_;
   CLI::Option* set_ = nullptr;
   CLI::Option* swap_ = nullptr;
+  CLI::Option* plugin_ = nullptr;
 };
 
 // Cores this process may run on.

@@ -1,5 +1,5 @@
 // lanewise predict: the model that a run has trained, on new streams.
-#include "nodes/builtin.h"
+#include "nodes/plugins.h"
 #include "runtime/inference.h"
 #include "runtime/output_file.h"
 #include "tools/options.h"
@@ -25,7 +25,7 @@ int predict_command(const Arguments& arguments) {
   if (!options.parse(arguments)) return 0;
 
   catch_stop_signals();
-  const Registry registry = builtin_registry();
+  const Registry registry = loading_registry();
   const Plans plans = plan_run(options.file(), options.overrides(), /*predict=*/true, registry);
   const Checkpoint checkpoint = checkpoint_of(options.file(), best);
   const InferenceOptions inference{

@@ -1,5 +1,5 @@
 // lanewise resume: goes on with a run that was stopped or killed, as if it had never been interrupted.
-#include "nodes/builtin.h"
+#include "nodes/plugins.h"
 #include "tools/options.h"
 #include "tools/signals.h"
 #include "tools/trained_run.h"
@@ -23,7 +23,7 @@ int resume_command(const Arguments& arguments) {
   if (!options.parse(arguments)) return 0;
 
   catch_stop_signals();
-  const Registry registry = builtin_registry();  // outlives the plans, whose nodes point into it
+  const Registry registry = loading_registry();  // outlives the plans, whose nodes point into it
   const double timeout_s = peer_timeout(timeout);
   Plans plans = plan_for_all([&] { return plan_run(options.file(), options.overrides(), /*predict=*/false, registry); },
                              timeout_s);

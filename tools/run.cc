@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "nodes/builtin.h"
+#include "nodes/plugins.h"
 #include "nodes/process.h"
 #include "tools/options.h"
 #include "tools/signals.h"
@@ -99,7 +99,7 @@ int run_command(const Arguments& arguments) {
   }
 
   catch_stop_signals();
-  const Registry registry = builtin_registry();  // outlives the plans, whose nodes point into it
+  const Registry registry = loading_registry();  // outlives the plans, whose nodes point into it
   const double timeout_s = peer_timeout(timeout);
   Plans plans = plan_for_all(
       [&] {
