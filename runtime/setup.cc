@@ -82,9 +82,9 @@ std::string buffers_problem(const RunSettings& run, const std::string& model, st
 std::vector<std::string> inexact_parts(const Plan& train) {
   std::vector<std::string> lines;
   for (const PlanModel& model : train.models) {
-    const ModelType& type = model_type(model.type);
-    if (!type.inexact) continue;
-    if (const std::string what = type.inexact(model.params); !what.empty())
+    const ModelType* const type = find_model_type(model.type);
+    if (!type || !type->inexact) continue;  // unknown: of a plugin that was not loaded
+    if (const std::string what = type->inexact(model.params); !what.empty())
       lines.push_back(fmt::format("inexact: model \"{}\": {}", model.name, what));
   }
   return lines;

@@ -158,8 +158,6 @@ TEST_CASE("plugins: each that cannot be used is refused where it is named, all a
   "libtaken.so", "libagain.so",
   "libwords.so", "libsteps.so",
   "libbroken.so" ])")) ==
-      "DIR/broken.json:1:3  /0\n"
-      "  type must be an object, not 5\n"
       "DIR/mine.json:1:16  /plugins/0\n"
       "  the plugin \"libnone.so\" is not there; build it, and name the library that comes of it\n"
       "DIR/mine.json:1:30  /plugins/1\n"
@@ -189,6 +187,8 @@ TEST_CASE("plugins: each that cannot be used is refused where it is named, all a
       "DIR/mine.json:6:18  /plugins/11\n"
       "  the plugin \"libsteps.so\" has a node type \"step\" of the role optimizer; plugins bring sources, per-sample "
       "nodes, joins and sinks\n"
+      "DIR/broken.json:1:3  /0\n"
+      "  type must be an object, not 5\n"
       "12 problems; nothing was started");
 }
 
