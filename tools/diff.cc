@@ -36,7 +36,7 @@ int diff_command(const Arguments& arguments) {
 
   const Registry registry = builtin_registry();
   PlanOptions changed = options.plan_options(), plain = changed;
-  plain.overrides.clear();
+  std::erase_if(plain.overrides, [](const Override& one) { return one.kind != Override::Kind::kPlugin; });
   const std::string second = other.empty() ? options.file() : other;
   const Plans before = plan_file(options.file(), registry, plain), now = plan_file(second, registry, changed);
   for (const auto& [plans, file] : {std::pair{&before, options.file()}, std::pair{&now, second}}) {
