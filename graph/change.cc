@@ -15,15 +15,6 @@ namespace {
 using Json = nlohmann::json;
 using Act = ChangeKey::Act;
 
-const FieldInfo* find_info(const std::vector<FieldInfo>& infos, const std::vector<std::string>& path,
-                           std::size_t step = 0) {
-  for (const FieldInfo& info : infos) {
-    if (info.name != path[step]) continue;
-    return step + 1 == path.size() ? &info : find_info(info.group, path, step + 1);
-  }
-  return nullptr;
-}
-
 // The value that a text stands for in a field: text as it is, all else as JSON. What is no JSON stays text, which the
 // field then refuses by its own rule.
 Json value_of(const std::string& text, const FieldInfo* info) {
@@ -306,10 +297,7 @@ void Changer::swap_model(ModelSpec& model, const Change& change, const Json& val
     return problem(change.origin, fmt::format("--swap must be an object, not {}", shown(value)));
   }
   Written now(value, change.origin);
-  const auto type_name = value.find("type");
-  const PartType* type = type_name != value.end() && type_name->is_string()
-                             ? registry_.find_model(type_name->get<std::string>())
-                             : nullptr;
+  const PartType* const type = type_of_model(now, registry_);
   if (type) {
     Keeping keeping(type->name, type->fields);
     for (const auto& [key, old] : model.values.values().items()) {
@@ -378,7 +366,7 @@ void Changer::set_in(Written& into, const std::string& owner, const std::vector<
                      const Change& change, Act act, const std::vector<FieldInfo>& infos) {
   if (!may(act, owner, fmt::format("{}", fmt::join(path, ".")), origin_in(into, path), change.origin)) return;
   if (act == Act::kRemove) return into.take(path, change.origin);
-  into.set(path, value_of(change, find_info(infos, path)), change.origin);
+  into.set(path, value_of(change, find_field(infos, path)), change.origin);
 }
 
 void Changer::set_model(const Change& change, const ChangeKey& key) {
@@ -388,10 +376,7 @@ void Changer::set_model(const Change& change, const ChangeKey& key) {
     return malformed(change, "a model is set by its parameters, models.NAME.PARAMETER=VALUE");
   }
   const std::vector<std::string> rest(key.path.begin() + 1, key.path.end());
-  const auto type = model->values.values().find("type");
-  const PartType* part = type != model->values.values().end() && type->is_string()
-                             ? registry_.find_model(type->get<std::string>())
-                             : nullptr;
+  const PartType* const part = type_of_model(model->values, registry_);
   std::vector<FieldInfo> infos = describe(part ? part->fields : nullptr);
   infos.emplace_back().name = "type";
   infos.back().type = "text";
@@ -401,10 +386,7 @@ void Changer::set_model(const Change& change, const ChangeKey& key) {
 void Changer::set_evaluate(const Change& change, const ChangeKey& key) {
   if (key.path[0] != "set") {
     spec_.has_evaluate = true;
-    return set_in(spec_.evaluate, "evaluate", key.path, change, key.act, describe([](Fields& f) {
-                    EvaluateSettings settings;
-                    evaluate_fields(f, settings);
-                  }));
+    return set_in(spec_.evaluate, "evaluate", key.path, change, key.act, evaluate_infos());
   }
   const std::string name = key.path.size() == 1 ? "" : key.path[1];
   std::optional<Origin> given;
@@ -450,7 +432,7 @@ void Changer::set_node(const Change& change, const ChangeKey& key) {
     if (!may(key.act, node.id, key.rest, given, change.origin)) return;
   }
   std::optional<Json> value;
-  if (key.act != Act::kRemove) value = value_of(change, find_info(describe(node.type->fields), key.path));
+  if (key.act != Act::kRemove) value = value_of(change, find_field(describe(node.type->fields), key.path));
   node.changes.push_back({instances, key.path, std::move(value), change.origin});
 }
 
@@ -465,7 +447,7 @@ void Changer::set(const Change& change, const ChangeKey& key) {
     return malformed(change, "write it as ID.PARAMETER=VALUE, run.NAME=VALUE or models.NAME.PARAMETER=VALUE");
   }
   if (key.id == "run") {
-    return set_in(spec_.run, "run", key.path, change, key.act, describe([](Fields& f) { RunSettings().fields(f); }));
+    return set_in(spec_.run, "run", key.path, change, key.act, run_infos());
   }
   if (key.id == "evaluate") return set_evaluate(change, key);
   if (key.id == "models") return set_model(change, key);
@@ -485,7 +467,7 @@ void Changer::set_for_evaluation(const EvaluateChange& change) {
   NodeSpec& node = spec_.nodes[found->first];
   if (!node.type) return;
   const auto infos = describe(node.type->fields);
-  const FieldInfo* info = find_info(infos, key->path);
+  const FieldInfo* info = find_field(infos, key->path);
   if (!info && node.swapped > change.layer) {
     notes_.push_back(fmt::format("dropped {} of evaluate.set: {}, put in by a swap, has no such parameter",
                                  in_quotes(change.key), node.type->name));

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "graph/document.h"
+#include "graph/json_differences.h"
 #include "graph/plan.h"
 #include "graph/read.h"
 #include "graph/text.h"
@@ -171,14 +172,7 @@ class Reader {
   template <class T>
   T object(const Json& value, const std::string& pointer, const std::string& what) {
     T keys;
-    if (!value.is_object()) {
-      problem(pointer, fmt::format("{} must be an object, not {}", what, shown(value)));
-      return keys;
-    }
-    const Written written(value, {pointer, ""});
-    Fields fields(written.source(document_, what, "key"), problems_);
-    keys.fields(fields);
-    fields.finish();
+    read_object(value, {pointer, ""}, what, document_, problems_, [&](Fields& f) { keys.fields(f); });
     return keys;
   }
 
@@ -293,26 +287,6 @@ Json by_name(const Json& list) {
   return result;
 }
 
-void compare(const std::string& where, const Json& before, const Json& now, std::vector<std::string>& lines) {
-  if (before == now) return;
-  if (!before.is_object() || !now.is_object()) {
-    lines.push_back(fmt::format("{}: {} -> {}", where, before.dump(), now.dump()));
-    return;
-  }
-  Json keys = before;
-  keys.update(now);
-  for (const auto& [key, value] : keys.items()) {
-    const std::string below = where.empty() ? key : where + "." + key;
-    if (!before.contains(key)) {
-      lines.push_back(below + ": only in the library");
-    } else if (!now.contains(key)) {
-      lines.push_back(below + ": not in the library");
-    } else {
-      compare(below, before.at(key), now.at(key), lines);
-    }
-  }
-}
-
 }  // namespace
 
 void infer_same(InferContext& context) {
@@ -357,7 +331,11 @@ Types read_descriptors(const std::string& text, const std::string& file, std::ve
 
 std::vector<std::string> descriptor_differences(const Json& before, const Json& now) {
   std::vector<std::string> lines;
-  compare("", by_name(before), by_name(now), lines);
+  visit_differences("", by_name(before), by_name(now), [&](const std::string& where, const Json* a, const Json* b) {
+    lines.push_back(!a   ? where + ": only in the library"
+                    : !b ? where + ": not in the library"
+                         : fmt::format("{}: {} -> {}", where, a->dump(), b->dump()));
+  });
   return lines;
 }
 

@@ -47,22 +47,26 @@ Json inputs_of(const Plan& plan, const PlanNode& node, bool whole) {
   return list;
 }
 
-void flatten(const std::string& prefix, const Json& value, std::map<std::string, Json>& into) {
+// Everything told of one instance, by kind and name; kinds come in this order.
+enum Fact { kType, kInputs, kDevice, kParameter, kOutput };
+using Facts = std::map<std::pair<Fact, std::string>, Json>;
+
+// A value's leaves under their paths, as parameters.
+void flatten(const std::string& path, const Json& value, Facts& into) {
   if (!value.is_object() || value.empty()) {
-    into[prefix] = value;
+    into[{kParameter, path}] = value;
     return;
   }
-  for (const auto& [key, inner] : value.items()) flatten(prefix + "." + key, inner, into);
+  for (const auto& [key, inner] : value.items()) flatten(path + "." + key, inner, into);
 }
 
-// Everything told of one instance, by name.
-std::map<std::string, Json> facts_of(const Plan& plan, const PlanNode& node) {
-  std::map<std::string, Json> facts{{"1 type", node.type->name}, {"2 inputs", inputs_of(plan, node, false)}};
-  if (!node.device.empty()) facts["3 device"] = node.device;
+Facts facts_of(const Plan& plan, const PlanNode& node) {
+  Facts facts{{{kType, "type"}, node.type->name}, {{kInputs, "inputs"}, inputs_of(plan, node, false)}};
+  if (!node.device.empty()) facts[{kDevice, "device"}] = node.device;
+  for (const auto& [key, value] : node.params.items()) flatten("params." + key, Json(value), facts);
   for (std::size_t p = 0; p < node.signatures.size(); ++p) {
-    facts["5 output " + node.type->outputs[p].name] = node.signatures[p].text();
+    facts[{kOutput, "output " + node.type->outputs[p].name}] = node.signatures[p].text();
   }
-  for (const auto& [key, value] : node.params.items()) flatten("4 params." + key, Json(value), facts);
   return facts;
 }
 
@@ -78,19 +82,17 @@ void add(std::vector<Difference>& list, const std::string& what, const std::stri
   }
 }
 
-// What is different between two tables of named values.
-void compare(const std::map<std::string, Json>& before, const std::map<std::string, Json>& now, std::size_t skip,
-             const std::string& where, std::vector<Difference>& list) {
-  const auto at = [](const std::map<std::string, Json>& table, const std::string& key) {
-    const auto it = table.find(key);
-    return it == table.end() ? Json() : it->second;
+// What is different between two tables; null stands for what is not there.
+void compare(const Facts& before, const Facts& now, const std::string& where, std::vector<Difference>& list) {
+  const auto at = [](const Facts& facts, const Facts::key_type& key) {
+    const auto it = facts.find(key);
+    return it == facts.end() ? Json() : it->second;
   };
-  std::set<std::string> keys;
-  for (const auto& [key, value] : before) keys.insert(key);
-  for (const auto& [key, value] : now) keys.insert(key);
-  for (const std::string& key : keys) {
+  Facts all = before;
+  all.insert(now.begin(), now.end());
+  for (const auto& [key, value] : all) {
     const Json a = at(before, key), b = at(now, key);
-    if (a != b) add(list, key.substr(skip), where, a, b);
+    if (a != b) add(list, key.second, where, a, b);
   }
 }
 
@@ -100,9 +102,10 @@ std::vector<Difference> compare_nodes(const Plan& a, const Nodes& before, const 
   const std::size_t both = std::min(before.size(), now.size());
   for (std::size_t i = 0; i < both; ++i) {
     const std::size_t told = list.size();
-    const std::map<std::string, Json> first = facts_of(a, *before[i]), second = facts_of(b, *now[i]);
-    compare(first, second, 2, now[i]->id, list);
-    const bool rewired = first.at("2 inputs") == second.at("2 inputs") && told == list.size() &&
+    const Facts first = facts_of(a, *before[i]), second = facts_of(b, *now[i]);
+    compare(first, second, now[i]->id, list);
+    const Facts::key_type inputs{kInputs, "inputs"};
+    const bool rewired = first.at(inputs) == second.at(inputs) && told == list.size() &&
                          inputs_of(a, *before[i], true) != inputs_of(b, *now[i], true);
     if (rewired) {
       add(list, "inputs", now[i]->id, inputs_of(a, *before[i], true), inputs_of(b, *now[i], true));
@@ -114,10 +117,10 @@ std::vector<Difference> compare_nodes(const Plan& a, const Nodes& before, const 
   return list;
 }
 
-std::map<std::string, Json> table_of(const Json& object) {
-  std::map<std::string, Json> table;
-  for (const auto& [key, value] : object.items()) flatten(key, value, table);
-  return table;
+Facts facts_of(const Json& section) {
+  Facts facts;
+  for (const auto& [key, value] : section.items()) flatten(key, value, facts);
+  return facts;
 }
 
 void compare_sections(const std::string& section, const std::string& id, const Json& before, const Json& now,
@@ -129,7 +132,7 @@ void compare_sections(const std::string& section, const std::string& id, const J
   const Json& there = now.is_null() ? before : now;
   if (section == "model") part.type = there.value("type", "");
   if (part.kind == PartDiff::Kind::kChanged) {
-    compare(table_of(before), table_of(now), 0, id, part.differences);
+    compare(facts_of(before), facts_of(now), id, part.differences);
     for (Difference& difference : part.differences) difference.where.clear();
   }
   parts.push_back(std::move(part));

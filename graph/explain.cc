@@ -16,31 +16,9 @@ using Json = nlohmann::ordered_json;
 using Infos = std::vector<FieldInfo>;
 using Steps = std::vector<Explained::Step>;
 
-// A field by its path; null: there is none. `seen`: the names where the path ends.
-const FieldInfo* find_info(const Infos& infos, const std::vector<std::string>& path, std::vector<std::string>& seen) {
-  const Infos* level = &infos;
-  const FieldInfo* found = nullptr;
-  for (const std::string& step : path) {
-    seen.clear();
-    found = nullptr;
-    for (const FieldInfo& info : *level) {
-      seen.push_back(info.name);
-      if (info.name == step) found = &info;
-    }
-    if (!found) return nullptr;
-    level = &found->group;
-  }
-  return found;
-}
-
-void flatten(const Infos& infos, const std::string& prefix, std::vector<std::string>& keys) {
-  for (const FieldInfo& info : infos) {
-    if (info.group.empty()) {
-      keys.push_back(prefix + info.name);
-    } else {
-      flatten(info.group, prefix + info.name + ".", keys);
-    }
-  }
+// Adds the keys of all fields.
+void add_keys(const Infos& infos, const std::string& prefix, std::vector<std::string>& keys) {
+  for (const FieldInfo& info : flattened(infos)) keys.push_back(prefix + info.name);
 }
 
 class Explainer {
@@ -80,22 +58,11 @@ class Explainer {
 
 Infos infos_of(const NodeSpec& node) { return describe(node.type->fields); }
 Infos infos_of(const ModelSpec& model, const Registry& registry) {
-  const auto type = model.values.values().find("type");
-  const PartType* part = type == model.values.values().end() ? nullptr : registry.find_model(type->get<std::string>());
+  const PartType* const part = type_of_model(model.values, registry);
   Infos infos = describe(part ? part->fields : nullptr);
   infos.insert(infos.begin(), FieldInfo{.name = "type", .type = "text", .required = true});
   return infos;
 }
-Infos run_infos() {
-  return describe([](Fields& f) { RunSettings().fields(f); });
-}
-Infos evaluate_infos() {
-  return describe([](Fields& f) {
-    EvaluateSettings settings;
-    evaluate_fields(f, settings);
-  });
-}
-
 [[noreturn]] void refuse(const std::string& key, const std::string& why) {
   throw Error(Exit::kCommandLine, fmt::format("{}: {}", escaped(key), why));
 }
@@ -103,7 +70,7 @@ Infos evaluate_infos() {
 const FieldInfo& need_info(const Infos& infos, const std::vector<std::string>& path, const std::string& owner,
                            const std::string& key) {
   std::vector<std::string> names;
-  const FieldInfo* info = find_info(infos, path, names);
+  const FieldInfo* info = find_field(infos, path, &names);
   if (info && info->group.empty()) return *info;
   if (info) refuse(key, fmt::format("{} is a group; name one of its values", in_quotes(path.back())));
   refuse(key, fmt::format("{} has no value {}{}", owner, in_quotes(fmt::format("{}", fmt::join(path, "."))),
@@ -125,6 +92,14 @@ void add(std::vector<Explained>& list, const std::string& name, Steps steps, boo
   } else {
     list.push_back({{name}, std::move(steps), evaluating});
   }
+}
+
+// All problems of the pipeline come at once, as they do elsewhere.
+Loaded load_sound(const std::string& text, const std::string& file, const Registry& base, const PlanOptions& options) {
+  std::vector<Problem> problems;
+  Loaded loaded = load(text, file, base, options, problems);
+  plan_loaded(loaded, options, std::move(problems));
+  return loaded;
 }
 
 std::vector<Explained> explain_node(const Loaded& loaded, const ChangeKey& key, const std::string& text) {
@@ -170,9 +145,7 @@ std::vector<Explained> explain_node(const Loaded& loaded, const ChangeKey& key, 
 
 std::vector<Explained> explain(const std::string& text, const std::string& file, const Registry& base,
                                const PlanOptions& options, const std::string& key_text) {
-  plan_pipeline(text, file, base, options);  // all problems at once
-  std::vector<Problem> problems;
-  const Loaded loaded = load(text, file, base, options, problems);
+  const Loaded loaded = load_sound(text, file, base, options);
   const Registry& registry = *loaded.types;
   const Spec& spec = loaded.spec;
   std::string why;
@@ -212,21 +185,19 @@ std::vector<Explained> explain(const std::string& text, const std::string& file,
 
 std::vector<std::string> keys_of(const std::string& text, const std::string& file, const Registry& base,
                                  const PlanOptions& options) {
-  plan_pipeline(text, file, base, options);
-  std::vector<Problem> problems;
-  const Loaded loaded = load(text, file, base, options, problems);
+  const Loaded loaded = load_sound(text, file, base, options);
   const Registry& registry = *loaded.types;
   std::vector<std::string> keys{"name"};
   for (const ModelSpec& model : loaded.spec.models) {
-    flatten(infos_of(model, registry), "models." + model.name + ".", keys);
+    add_keys(infos_of(model, registry), "models." + model.name + ".", keys);
   }
   for (const NodeSpec& node : loaded.spec.nodes) {
     keys.push_back(node.id + ".type");
     if (node.type->has_device) keys.push_back(node.id + ".device");
-    flatten(infos_of(node), node.id + ".", keys);
+    add_keys(infos_of(node), node.id + ".", keys);
   }
-  flatten(run_infos(), "run.", keys);
-  if (loaded.spec.has_evaluate) flatten(evaluate_infos(), "evaluate.", keys);
+  add_keys(run_infos(), "run.", keys);
+  if (loaded.spec.has_evaluate) add_keys(evaluate_infos(), "evaluate.", keys);
   return keys;
 }
 

@@ -353,6 +353,37 @@ void Fields::problem(const std::string& name, const std::string& rule) {
   if (source_) problem_at(name.empty() ? "" : pointer_to(name).substr(1), source_->owner + ": " + rule);
 }
 
+const FieldInfo* find_field(const std::vector<FieldInfo>& infos, const std::vector<std::string>& path,
+                            std::vector<std::string>* names) {
+  const std::vector<FieldInfo>* level = &infos;
+  const FieldInfo* found = nullptr;
+  for (const std::string& step : path) {
+    const auto it =
+        std::find_if(level->begin(), level->end(), [&](const FieldInfo& info) { return info.name == step; });
+    if (it == level->end()) {
+      for (const FieldInfo& info : *level) {
+        if (names) names->push_back(info.name);
+      }
+      return nullptr;
+    }
+    found = &*it;
+    level = &found->group;
+  }
+  return found;
+}
+
+std::vector<FieldInfo> flattened(const std::vector<FieldInfo>& infos) {
+  std::vector<FieldInfo> all;
+  for (const FieldInfo& info : infos) {
+    if (info.group.empty()) all.push_back(info);
+    for (FieldInfo& inner : flattened(info.group)) {
+      inner.name = info.name + "." + inner.name;
+      all.push_back(std::move(inner));
+    }
+  }
+  return all;
+}
+
 std::vector<FieldInfo> describe(const std::function<void(Fields&)>& fields) {
   Fields description;
   if (fields) fields(description);

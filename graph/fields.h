@@ -130,6 +130,11 @@ class Fields {
 
 // What a fields function tells.
 std::vector<FieldInfo> describe(const std::function<void(Fields&)>& fields);
+// A field by its path through groups; null: there is none, and `names` are those of the level that lacks it.
+const FieldInfo* find_field(const std::vector<FieldInfo>& infos, const std::vector<std::string>& path,
+                            std::vector<std::string>* names = nullptr);
+// Every field, those of a group in its place as "group.name".
+std::vector<FieldInfo> flattened(const std::vector<FieldInfo>& infos);
 
 // Reads parameters that were checked before (a plan's).
 template <class P>

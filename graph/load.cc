@@ -44,14 +44,14 @@ std::string read_base(const std::string& file, const std::map<std::string, std::
 }
 
 // The types that the pipeline can name. What it goes on with would only be misread where a plugin is wrong.
-std::shared_ptr<const Registry> add_plugins(Spec& spec, const std::vector<Override>& overrides, const Registry& base,
+std::shared_ptr<const Registry> add_plugins(Spec& spec, const PlanOptions& options, const Registry& base,
                                             std::vector<Problem>& problems) {
-  for (const Override& change : overrides) {
+  for (const Override& change : options.overrides) {
     if (change.kind != Override::Kind::kPlugin) continue;
     spec.plugins.push_back(plugin_file(change.text, change.folder, {"command line", "--plugin " + change.text}));
   }
   const std::size_t before = problems.size();
-  std::shared_ptr<const Registry> types = with_plugins(base, spec.plugins, problems);
+  std::shared_ptr<const Registry> types = with_plugins(base, spec.plugins, problems, options.load_plugins);
   if (problems.size() != before) throw PipelineError(std::move(problems));
   return types;
 }
@@ -126,7 +126,7 @@ Loaded load(const std::string& text, const std::string& file, const Registry& re
     loaded.spec.evaluate = Written();
     loaded.spec.evaluate_set.clear();
   }
-  loaded.types = add_plugins(loaded.spec, options.overrides, registry, problems);
+  loaded.types = add_plugins(loaded.spec, options, registry, problems);
   std::vector<Layer> layers;
   for (const auto& one : loaded.files) layers.push_back(read_layer(*one, one.get() == &loaded.nodes(), problems));
   layers.push_back(read_layer(options.overrides));

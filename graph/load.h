@@ -31,6 +31,9 @@ struct Loaded {
 Loaded load(const std::string& text, const std::string& file, const Registry& registry, const PlanOptions& options,
             std::vector<Problem>& problems);
 
+// Plans what was loaded; `problems`: those found so far. Throws PipelineError with all. Plans::source is left empty.
+Plans plan_loaded(const Loaded& loaded, const PlanOptions& options, std::vector<Problem> problems);
+
 // The text of a file up to the size of a pipeline, "-" being standard input. Throws Error(kPipeline).
 std::string read_pipeline_text(const std::string& file);
 

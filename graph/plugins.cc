@@ -20,10 +20,6 @@ namespace fs = std::filesystem;
 constexpr std::uintmax_t kMostBytes = std::uintmax_t{1} << 30;
 constexpr std::size_t kMostName = 64, kDifferencesShown = 5;
 
-[[noreturn]] void refuse(const PluginFile& file, const std::string& why) {
-  throw Error(Exit::kPipeline, fmt::format("the plugin {} {}", in_quotes(file.written), why));
-}
-
 // A whole file; only a regular one is read. `why_not`: set when it cannot be.
 std::string read_whole(const std::string& path, std::string& why_not) {
   std::error_code error;
@@ -62,15 +58,15 @@ template <class T>
 void add_each(std::vector<T>& table, std::vector<T> types, const std::string& kind, const PluginFile& file) {
   for (T& type : types) {
     if (!is_word(type.name)) {
-      refuse(file, fmt::format("names a {} {}; a name is made of letters, digits and _, at most {}", kind,
-                               in_quotes(type.name), kMostName));
+      refuse_plugin(file, fmt::format("names a {} {}; a name is made of letters, digits and _, at most {}", kind,
+                                      in_quotes(type.name), kMostName));
     }
     if (const auto other = std::ranges::find(table, type.name, &T::name); other != table.end()) {
-      refuse(file,
-             fmt::format("has a {} {}, and that name is taken: {}; give it another name", kind, in_quotes(type.name),
-                         other->plugin.empty()           ? "it is built in"
-                         : other->plugin == file.written ? "this plugin has it twice"
-                                                         : "it is one of " + in_quotes(other->plugin)));
+      refuse_plugin(
+          file, fmt::format("has a {} {}, and that name is taken: {}; give it another name", kind, in_quotes(type.name),
+                            other->plugin.empty()           ? "it is built in"
+                            : other->plugin == file.written ? "this plugin has it twice"
+                                                            : "it is one of " + in_quotes(other->plugin)));
     }
     type.plugin = file.written;
     table.push_back(std::move(type));
@@ -83,20 +79,20 @@ Types described(const PluginFile& file, std::vector<Problem>& problems) {
   std::string why_not;
   const std::string text = read_whole(path, why_not);
   if (!why_not.empty()) {
-    refuse(file,
-           fmt::format("is told by {}, which {}; write it by `lanewise nodes --plugin {} --json > {}`, which loads "
-                       "the plugin",
-                       escaped(path), why_not, escaped(file.path), escaped(path)));
+    refuse_plugin(
+        file, fmt::format("is told by {}, which {}; write it by `lanewise nodes --plugin {} --json > {}`, which loads "
+                          "the plugin",
+                          escaped(path), why_not, escaped(file.path), escaped(path)));
   }
   return read_descriptors(text, path, problems);
 }
 
-void add_plugin(Registry& registry, PluginFile& file, std::vector<Problem>& problems) {
+void add_plugin(Registry& registry, PluginFile& file, std::vector<Problem>& problems, bool load) {
   examine_plugin(file, registry.plugin_stamp);
   const std::size_t before = problems.size();
   Types types = described(file, problems);
   if (problems.size() != before) return;
-  if (!registry.load_plugin) return add_types(registry, std::move(types), file);
+  if (!load || !registry.load_plugin) return add_types(registry, std::move(types), file);
   const nlohmann::json descriptors = descriptors_of(types);
   Registry trial = registry;  // names are looked at before anything of it is loaded
   add_types(trial, std::move(types), file);
@@ -105,15 +101,20 @@ void add_plugin(Registry& registry, PluginFile& file, std::vector<Problem>& prob
   if (!lines.empty()) {
     const std::string path = descriptor_path(file.path);
     if (lines.size() > kDifferencesShown) lines.resize(kDifferencesShown);
-    refuse(file,
-           fmt::format("is not what {} says of it (file -> library):\n  {}\n  write the file anew by `lanewise nodes "
-                       "--plugin {} --json > {}`",
-                       escaped(path), fmt::join(lines, "\n  "), escaped(file.path), escaped(path)));
+    refuse_plugin(
+        file,
+        fmt::format("is not what {} says of it (file -> library):\n  {}\n  write the file anew by `lanewise nodes "
+                    "--plugin {} --json > {}`",
+                    escaped(path), fmt::join(lines, "\n  "), escaped(file.path), escaped(path)));
   }
   add_types(registry, std::move(loaded), file);
 }
 
 }  // namespace
+
+void refuse_plugin(const PluginFile& file, const std::string& why) {
+  throw Error(Exit::kPipeline, fmt::format("the plugin {} {}", in_quotes(file.written), why));
+}
 
 PluginFile plugin_file(const std::string& written, const std::string& folder, const Place& place) {
   return {written, (fs::path(folder) / written).string(), place};
@@ -129,15 +130,16 @@ std::string descriptor_path(const std::string& library) {
 void examine_plugin(PluginFile& file, const std::string& stamp) {
   std::string why_not;
   const std::string bytes = read_whole(file.path, why_not);
-  if (!why_not.empty()) refuse(file, why_not + "; build it, and name the library that comes of it");
+  if (!why_not.empty()) refuse_plugin(file, why_not + "; build it, and name the library that comes of it");
   file.sha256 = sha256_hex(bytes);
   if (!bytes.starts_with("\x7f"
                          "ELF"))
-    refuse(file, "is no library; name the lib….so that its build has made");
+    refuse_plugin(file, "is no library; name the lib….so that its build has made");
   const std::string_view mark = LANEWISE_PLUGIN_MARK;
   const std::size_t at = bytes.find(mark);
   if (at == std::string::npos)
-    refuse(file, "is a library, but no plugin of lanewise; it needs a LANEWISE_PLUGIN (lanewise/nodes/plugin.h)");
+    refuse_plugin(file,
+                  "is a library, but no plugin of lanewise; it needs a LANEWISE_PLUGIN (lanewise/nodes/plugin.h)");
   const auto says = lines_of(std::string_view(bytes).substr(at + mark.size(), bytes.find('\0', at) - at - mark.size()));
   std::vector<std::string> differences;
   for (const auto& [key, value] : lines_of(stamp)) {
@@ -147,8 +149,9 @@ void examine_plugin(PluginFile& file, const std::string& stamp) {
       differences.push_back(fmt::format("{} is {}, and this lanewise has {}", key, escaped(its), value));
   }
   if (!differences.empty()) {
-    refuse(file, fmt::format("was built for another lanewise: its {}; build it again with the package of this one",
-                             fmt::join(differences, "; its ")));
+    refuse_plugin(file,
+                  fmt::format("was built for another lanewise: its {}; build it again with the package of this one",
+                              fmt::join(differences, "; its ")));
   }
 }
 
@@ -157,9 +160,10 @@ void add_types(Registry& registry, Types types, const PluginFile& file) {
     const bool one_of_a_kind =
         type.role == Role::kCompute || type.role == Role::kReduce || type.role == Role::kOptimizer;
     if (one_of_a_kind) {
-      refuse(file,
-             fmt::format("has a node type {} of the role {}; plugins bring sources, per-sample nodes, joins and sinks",
-                         in_quotes(type.name), to_string(type.role)));
+      refuse_plugin(
+          file,
+          fmt::format("has a node type {} of the role {}; plugins bring sources, per-sample nodes, joins and sinks",
+                      in_quotes(type.name), to_string(type.role)));
     }
   }
   add_each(registry.nodes, std::move(types.nodes), "node type", file);
@@ -169,7 +173,7 @@ void add_types(Registry& registry, Types types, const PluginFile& file) {
 }
 
 std::shared_ptr<const Registry> with_plugins(const Registry& base, std::vector<PluginFile>& plugins,
-                                             std::vector<Problem>& problems) {
+                                             std::vector<Problem>& problems, bool load) {
   if (plugins.empty()) return {std::shared_ptr<void>(), &base};
   auto registry = std::make_shared<Registry>(base);
   std::vector<PluginFile> all = std::move(plugins);
@@ -179,7 +183,7 @@ std::shared_ptr<const Registry> with_plugins(const Registry& base, std::vector<P
       std::error_code error;
       const auto same = [&](const PluginFile& other) { return fs::equivalent(other.path, file.path, error); };
       if (std::ranges::any_of(plugins, same)) continue;
-      add_plugin(*registry, file, problems);
+      add_plugin(*registry, file, problems, load);
     } catch (const Error& error) {
       if (error.exit() != Exit::kPipeline) throw;
       problems.push_back({file.place, error.what()});

@@ -34,12 +34,15 @@ std::string descriptor_path(const std::string& library);
 // no library or no plugin, or was not built for what `stamp` says. Nothing of it is run.
 void examine_plugin(PluginFile& file, const std::string& stamp);
 
+// Throws Error(kPipeline): "the plugin NAME " and why.
+[[noreturn]] void refuse_plugin(const PluginFile& file, const std::string& why);
+
 // Adds the types of a plugin. Throws Error(kPipeline) when one has no fit name, or a name that is taken.
 void add_types(Registry& registry, Types types, const PluginFile& file);
 
-// The registry with the types of plugins besides, told by their descriptors or, where base.load_plugin says so, loaded;
-// it may point to `base`, which outlives it. A plugin that was named before is left out of `plugins`.
+// The registry with the types of plugins besides, loaded where `load` and base.load_plugin say so, else told by their
+// descriptors; it may point to `base`, which outlives it. A plugin that was named before is left out of `plugins`.
 std::shared_ptr<const Registry> with_plugins(const Registry& base, std::vector<PluginFile>& plugins,
-                                             std::vector<Problem>& problems);
+                                             std::vector<Problem>& problems, bool load = true);
 
 }  // namespace lanewise

@@ -170,7 +170,9 @@ Origin Written::origin_of(const std::string& relative) const {
 }
 
 const Json* Written::find(const std::vector<std::string>& path) const { return find_in(values_, path); }
-const Json* Written::first(const std::vector<std::string>& path) const { return find_in(first_, path); }
+const Json* Written::first(const std::vector<std::string>& path) const {
+  return first_ ? find_in(*first_, path) : nullptr;
+}
 
 void Written::set(const std::vector<std::string>& path, Json value, Origin origin) {
   Json* at = &values_;
@@ -283,6 +285,22 @@ void evaluate_fields(Fields& f, EvaluateSettings& settings) {
   f.add("steps", settings.steps, "rounds of one evaluation; needed where a source is endless")
       .unit("rounds")
       .at_least(1);
+}
+
+std::vector<FieldInfo> evaluate_infos() {
+  return describe([](Fields& f) {
+    EvaluateSettings settings;
+    evaluate_fields(f, settings);
+  });
+}
+
+std::vector<FieldInfo> run_infos() {
+  return describe([](Fields& f) { RunSettings().fields(f); });
+}
+
+const PartType* type_of_model(const Written& values, const Registry& registry) {
+  const Json* const type = values.find({"type"});
+  return type && type->is_string() ? registry.find_model(type->get<std::string>()) : nullptr;
 }
 
 Spec read_spec(const Document& document, const std::string& file_name, std::vector<Problem>& problems) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -41,7 +42,9 @@ class Written {
  public:
   Written() = default;
   Written(nlohmann::json values, Origin origin)
-      : values_(std::move(values)), first_(values_), origin_(std::move(origin)) {}
+      : values_(std::move(values)),
+        first_(std::make_shared<const nlohmann::json>(values_)),
+        origin_(std::move(origin)) {}
 
   const nlohmann::json& values() const { return values_; }
   const Origin& origin() const { return origin_; }
@@ -69,7 +72,8 @@ class Written {
                         const std::string& noun = "parameter") const;
 
  private:
-  nlohmann::json values_ = nlohmann::json::object(), first_ = nlohmann::json::object();
+  nlohmann::json values_ = nlohmann::json::object();
+  std::shared_ptr<const nlohmann::json> first_;  // shared by all copies; null: there was nothing
   Origin origin_;
   std::vector<Change> changes_;
 };
@@ -176,6 +180,11 @@ bool read_object(const nlohmann::json& value, const Origin& origin, const std::s
 std::string bad_name(const std::string& name);
 // "evaluate" without "set".
 void evaluate_fields(Fields& f, EvaluateSettings& settings);
+// What they tell, and what "run" does.
+std::vector<FieldInfo> evaluate_infos();
+std::vector<FieldInfo> run_infos();
+// The type that a model's values name; null: they name none that there is.
+const PartType* type_of_model(const Written& values, const Registry& registry);
 // The value of "plugins" in a file.
 void read_plugins(const std::vector<std::string>& written, const Document& document, std::vector<PluginFile>& files);
 // "nodes", "run", …: the keys of a whole file, and of one with "base".

@@ -123,13 +123,10 @@ ordered_json schema(const Registry& registry) {
   node["allOf"] = choose("node.", node_names);
   definitions["node"] = std::move(node);
   definitions["input"] = object_of(describe([](Fields& f) { InputSpec().fields(f); }));
-  definitions["run"] = object_of(describe([](Fields& f) { RunSettings().fields(f); }));
+  definitions["run"] = object_of(run_infos());
   definitions["run"]["anyOf"] =
       ordered_json::array({{{"required", {"steps"}}}, {{"required", {"passes"}}}, {{"required", {"minutes"}}}});
-  ordered_json evaluate = object_of(describe([](Fields& f) {
-    EvaluateSettings settings;
-    evaluate_fields(f, settings);
-  }));
+  ordered_json evaluate = object_of(evaluate_infos());
   evaluate["properties"]["set"] = {
       {"type", "object"}, {"description", "parameters that differ in the evaluation: \"node.parameter\": value"}};
   definitions["evaluate"] = std::move(evaluate);

@@ -117,6 +117,19 @@ Plans plan_pipeline(const std::string& text, const std::string& file, const Regi
                     const PlanOptions& options) {
   std::vector<Problem> problems;
   Loaded loaded = load(text, file, base, options, problems);
+  Plans plans = plan_loaded(loaded, options, std::move(problems));
+  const std::string here = std::filesystem::current_path().string();
+  const std::string named = file == kStandardInput ? plans.train.name : file;  // so that its name stays the same
+  plans.source = {
+      text,         std::filesystem::absolute(named).string(), std::move(loaded.bases), options.overrides, options.gpus,
+      options.hosts};
+  for (Override& change : plans.source.overrides) {
+    if (change.folder.empty()) change.folder = here;
+  }
+  return plans;
+}
+
+Plans plan_loaded(const Loaded& loaded, const PlanOptions& options, std::vector<Problem> problems) {
   const Registry& registry = *loaded.types;
   const Spec& spec = loaded.spec;
   const Document& document = loaded.nodes();
@@ -126,7 +139,7 @@ Plans plan_pipeline(const std::string& text, const std::string& file, const Regi
 
   const Wiring wiring = expand(spec, document, options.gpus, options.hosts, problems);
   Draft train = draft(spec, settings, wiring, /*evaluating=*/false, document, problems);
-  train.plan.notes = std::move(loaded.notes);
+  train.plan.notes = loaded.notes;
   std::optional<Draft> evaluation = draft_evaluation(spec, settings, wiring, registry, document, problems);
   if (options.infer && wiring.sound) {
     infer(train, problems);
@@ -141,14 +154,6 @@ Plans plan_pipeline(const std::string& text, const std::string& file, const Regi
   plans.types = loaded.types;
   plans.train = seal(std::move(train), spec, settings);
   if (evaluation) plans.evaluate = seal(std::move(*evaluation), spec, settings);
-  const std::string here = std::filesystem::current_path().string();
-  const std::string named = file == kStandardInput ? plans.train.name : file;  // so that its name stays the same
-  plans.source = {
-      text,         std::filesystem::absolute(named).string(), std::move(loaded.bases), options.overrides, options.gpus,
-      options.hosts};
-  for (Override& change : plans.source.overrides) {
-    if (change.folder.empty()) change.folder = here;
-  }
   return plans;
 }
 

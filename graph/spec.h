@@ -27,6 +27,8 @@ struct PlanOptions {
   bool infer = true;  // work out shapes (reads headers of data files)
   // What files with "base" stand on, instead of what is on the disk now; by their whole paths.
   std::map<std::string, std::string> bases = {};
+  // False: of plugins only descriptors are read, also where the registry could load them.
+  bool load_plugins = true;
   // The second plan is one to predict by: "evaluate" is of no account, and every sample gets a prediction.
   bool predict = false;
 };

@@ -16,10 +16,6 @@ namespace {
 
 constexpr const char* kEntry = "lanewise_plugin";
 
-[[noreturn]] void refuse(const PluginFile& file, const std::string& why) {
-  throw Error(Exit::kPipeline, fmt::format("the plugin {} {}", in_quotes(file.written), why));
-}
-
 class Told final : public PluginTable {
  public:
   void add(NodeType type) override { nodes.push_back(std::move(type)); }
@@ -36,17 +32,18 @@ Told ask(const PluginFile& file) {
   const std::string path = file.path.find('/') == std::string::npos ? "./" + file.path : file.path;
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
-    refuse(file, fmt::format("does not load ({}); build it again against this lanewise", escaped(dlerror())));
+    refuse_plugin(file, fmt::format("does not load ({}); build it again against this lanewise", escaped(dlerror())));
   auto* const entry = reinterpret_cast<void (*)(PluginTable&)>(dlsym(library, kEntry));
   if (entry == nullptr)
-    refuse(file, fmt::format("has no function {}; it needs a LANEWISE_PLUGIN (lanewise/nodes/plugin.h)", kEntry));
+    refuse_plugin(file,
+                  fmt::format("has no function {}; it needs a LANEWISE_PLUGIN (lanewise/nodes/plugin.h)", kEntry));
   Told told;
   try {
     entry(told);
   } catch (const std::exception& error) {
-    refuse(file, fmt::format("failed while it told its types: {}", error.what()));
+    refuse_plugin(file, fmt::format("failed while it told its types: {}", error.what()));
   } catch (...) {
-    refuse(file, "failed while it told its types, by an exception that is no std::exception");
+    refuse_plugin(file, "failed while it told its types, by an exception that is no std::exception");
   }
   return told;
 }

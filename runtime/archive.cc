@@ -48,22 +48,24 @@ void check_archive(const std::string& path) {
 }
 
 const std::string& Archives::read(const std::string& path, const std::string& sha256) {
-  check_archive(path);
   auto found = read_.find(path);
   if (found == read_.end()) {
+    check_archive(path);
     try {
-      found = read_.emplace(path, InputFile(path).text(kMostBytes)).first;
+      found = read_.emplace(path, File{InputFile(path).text(kMostBytes), ""}).first;
     } catch (const Error& error) {
       throw Error(Exit::kData, error.what());
     }
   }
-  if (sha256.empty()) return found->second;
-  if (const std::string is = sha256_hex(found->second); is != lower(sha256)) {
+  auto& [bytes, is] = found->second;
+  if (sha256.empty()) return bytes;
+  if (is.empty()) is = sha256_hex(bytes);
+  if (is != lower(sha256)) {
     throw Error(Exit::kData, fmt::format("the SHA-256 of {} is {}, and {} is asked for; it was changed, or is another "
                                          "file: put the right one there, or give its sum as sha256",
                                          path, is, lower(sha256)));
   }
-  return found->second;
+  return bytes;
 }
 
 std::string sha256_problem(const std::string& text) {

@@ -20,7 +20,11 @@ class Archives {
   const std::string& read(const std::string& path, const std::string& sha256);
 
  private:
-  std::map<std::string, std::string> read_;  // by path
+  struct File {
+    std::string bytes;
+    std::string sha256;  // once it was asked for
+  };
+  std::map<std::string, File> read_;  // by path
 };
 
 // Why `text` is no SHA-256; "": it is one, or empty.

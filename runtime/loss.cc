@@ -136,10 +136,6 @@ LossType cross_entropy() {
   return type;
 }
 
-}  // namespace
-
-namespace {
-
 std::vector<LossType>& table() {
   static std::vector<LossType> types = {mse(), huber(), cross_entropy(), torchscript_loss()};
   return types;

@@ -10,15 +10,12 @@
 #include <fmt/format.h>
 
 #include "runtime/loss.h"
-#include "runtime/random.h"
 #include "runtime/script_module.h"
 #include "runtime/tensors.h"
 #include "runtime/values.h"
 
 namespace lanewise {
 namespace {
-
-constexpr double kAlike = 1e-3;
 
 class ScriptedLoss {
  public:
@@ -58,8 +55,8 @@ class ScriptedLoss {
 
   void try_out(const Shape& output, const Shape& target, bool integer_target) {
     const c10::AutoGradMode with_gradient(true);
-    const at::Tensor out = uniform(output, "out").requires_grad_();
-    at::Tensor y = uniform(target, "y");
+    const at::Tensor out = two_rows(output, "out").requires_grad_();
+    at::Tensor y = two_rows(target, "y");
     if (integer_target) y = at::zeros_like(y, at::kLong);
     const std::vector<std::string> attributes = state();
     const at::Tensor drawn = library_random_state();
@@ -69,8 +66,7 @@ class ScriptedLoss {
       refuse("no gradient goes back from its losses to the prediction; something detaches them");
     if (state() != attributes) refuse("its forward changes what it holds; a loss is a function of out and y alone");
     const at::Tensor one = rows(out.narrow(1, 0, 1), y.narrow(1, 0, 1));
-    if (!at::allclose(both.narrow(1, 0, 1), one, kAlike, kAlike, /*equal_nan=*/true))
-      refuse("a row's loss depends on the other rows, which are other streams");
+    if (!alike(both.narrow(1, 0, 1), one)) refuse("a row's loss depends on the other rows, which are other streams");
   }
 
  private:
@@ -79,13 +75,10 @@ class ScriptedLoss {
   }
 
   // Two rows: [1, 2, …shape].
-  at::Tensor uniform(const Shape& shape, const char* purpose) const {
+  at::Tensor two_rows(const Shape& shape, const char* purpose) const {
     Shape whole = {1, 2};
     whole.insert(whole.end(), shape.begin(), shape.end());
-    std::vector<double> values(static_cast<std::size_t>(element_count(whole)));
-    Random random(0, "trial", purpose);
-    for (double& value : values) value = random.uniform(0.05, 0.95);
-    return make_tensor(values, whole, dtype_);
+    return trial_values(whole, dtype_, purpose);
   }
 
   std::vector<std::string> state() const {

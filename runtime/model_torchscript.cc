@@ -16,7 +16,6 @@
 
 #include "runtime/archive.h"
 #include "runtime/model.h"
-#include "runtime/random.h"
 #include "runtime/script_module.h"
 #include "runtime/tensors.h"
 #include "runtime/values.h"
@@ -25,7 +24,6 @@ namespace lanewise {
 namespace {
 
 constexpr std::int64_t kTrialRows = 2;
-constexpr double kAlike = 1e-3;  // a row's result by itself and beside another row may differ by rounding
 
 struct Params {
   Path path;
@@ -120,14 +118,6 @@ bool same_values(const at::Tensor& a, const at::Tensor& b) {
          raw_bytes(a.contiguous()) == raw_bytes(b.contiguous());
 }
 
-// Values from 0 to 1, which embeddings and logarithms take, too.
-at::Tensor trial_input(const Contents& contents, const Shape& input) {
-  std::vector<double> values(static_cast<std::size_t>(kTrialRows * element_count(input)));
-  Random random(0, "trial", contents.path);
-  for (double& value : values) value = random.uniform(0.05, 0.95);
-  return make_tensor(values, with_rows(kTrialRows, input), contents.dtype);
-}
-
 // A forward in training mode: what it changes, and where the gradient arrives.
 void try_training(Contents& contents, ScriptModule& module, const at::Tensor& x, const std::string& dropout) {
   const c10::AutoGradMode with_gradient(true);
@@ -199,7 +189,7 @@ void try_rows(const Contents& contents, ScriptModule& module, const at::Tensor& 
   const Result both = run(kTrialRows), one = run(1);
   if (!at::equal(drawn, library_random_state())) return;
   const auto apart = [](const at::Tensor& a, const at::Tensor& b) {
-    return a.defined() && !at::allclose(a.narrow(0, 0, 1), b, kAlike, kAlike, /*equal_nan=*/true);
+    return a.defined() && !alike(a.narrow(0, 0, 1), b);
   };
   if (apart(both.y, one.y) || apart(both.state, one.state)) {
     refuse(contents,
@@ -371,7 +361,7 @@ std::function<std::unique_ptr<Model>()> load(const nlohmann::json& values, const
            "it has no parameters to train; save the module before torch.jit.freeze(), with parameters that "
            "require a gradient");
   }
-  const at::Tensor x = trial_input(*contents, input);
+  const at::Tensor x = trial_values(with_rows(kTrialRows, input), dtype, contents->path);
   try_training(*contents, module, x, params.dropout);
   try_rows(*contents, module, x);
   return [bytes, contents]() -> std::unique_ptr<Model> {

@@ -15,6 +15,9 @@
 
 #include "graph/error.h"
 #include "runtime/library_error.h"
+#include "runtime/random.h"
+#include "runtime/tensors.h"
+#include "runtime/values.h"
 
 namespace lanewise {
 namespace {
@@ -172,6 +175,18 @@ std::string text_of(const IValue& value) {
 }
 
 }  // namespace
+
+at::Tensor trial_values(const Shape& shape, at::ScalarType dtype, const std::string& purpose) {
+  std::vector<double> values(static_cast<std::size_t>(element_count(shape)));
+  Random random(0, "trial", purpose);
+  for (double& value : values) value = random.uniform(0.05, 0.95);
+  return make_tensor(values, shape, dtype);
+}
+
+bool alike(const at::Tensor& a, const at::Tensor& b) {
+  constexpr double kAlike = 1e-3;
+  return at::allclose(a, b, kAlike, kAlike, /*equal_nan=*/true);
+}
 
 at::Tensor library_random_state() { return at::detail::getDefaultCPUGenerator().get_state(); }
 

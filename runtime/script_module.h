@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "graph/signature.h"
+
 namespace lanewise {
 
 class ScriptModule {
@@ -63,6 +65,12 @@ class ScriptModule {
   std::unique_ptr<Impl> impl_;
   const std::string path_;
 };
+
+// What a module is tried out with before step 0: values from 0 to 1, which embeddings and logarithms take, too, the
+// same for one `purpose`.
+at::Tensor trial_values(const Shape& shape, at::ScalarType dtype, const std::string& purpose);
+// Whether a row's result by itself and beside another row are the same, but for rounding.
+bool alike(const at::Tensor& a, const at::Tensor& b);
 
 // The state of LibTorch's own generator of random numbers on the host, which a forward that draws any changes.
 at::Tensor library_random_state();

@@ -17,18 +17,13 @@ int diff_command(const Arguments& arguments) {
                   {"lanewise diff configs/flights16.json mine.json",
                    "lanewise diff configs/sines16.json --swap 'gen={\"type\":\"lorenz\"}'",
                    "lanewise diff a.json b.json --format dot | dot -Tsvg > diff.svg"});
-  std::string other, format = "text";
-  bool json = false, evaluate = false;
+  std::string other;
   options.pipeline();
   options.text("OTHER", other,
                "the pipeline file to compare it with, which --set and --swap change; without it, FILE with the changes",
                "");
-  options.text("--format", format, "text, dot or json (default: text)", "FORMAT");
-  options.flag("--json", json, "the same as --format json");
-  options.flag("--evaluate", evaluate, "compares the plans of the evaluation instead of the training's");
+  options.picture("compares the plans of the evaluation instead of the training's");
   if (!options.parse(arguments)) return 0;
-  if (json) format = "json";
-  options.one_of("--format", format, {"text", "dot", "json"});
   if (options.file() == "-" && (other.empty() || other == "-")) {
     throw Error(Exit::kCommandLine,
                 "lanewise diff: standard input can be read once; give the other pipeline as a file");
@@ -39,13 +34,9 @@ int diff_command(const Arguments& arguments) {
   std::erase_if(plain.overrides, [](const Override& one) { return one.kind != Override::Kind::kPlugin; });
   const std::string second = other.empty() ? options.file() : other;
   const Plans before = plan_file(options.file(), registry, plain), now = plan_file(second, registry, changed);
-  for (const auto& [plans, file] : {std::pair{&before, options.file()}, std::pair{&now, second}}) {
-    if (!evaluate || plans->evaluate) continue;
-    throw Error(Exit::kCommandLine,
-                fmt::format("lanewise diff: {} has no \"evaluate\", so there is no plan of it to compare", file));
-  }
-  const Plan &a = evaluate ? *before.evaluate : before.train, &b = evaluate ? *now.evaluate : now.train;
+  const Plan &a = options.chosen(before, options.file(), "compare"), &b = options.chosen(now, second, "compare");
   const PlanDiff diff = diff_plans(a, b);
+  const std::string& format = options.format();
   Output().write(format == "json"  ? to_text(diff_json(diff)) + "\n"
                  : format == "dot" ? diff_dot(a, b, diff)
                                    : diff_text(diff));

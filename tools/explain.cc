@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// "lane3.loss", "gen0.seed to gen7.seed", "gen0.seed and 3 more".
+// "lane3.loss", "gen0.seed and 3 more".
 std::string names_text(const std::vector<std::string>& names) {
   return names.size() == 1 ? escaped(names.front())
                            : fmt::format("{} and {} more", escaped(names.front()), names.size() - 1);

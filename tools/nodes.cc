@@ -48,15 +48,6 @@ std::string limits(const FieldInfo& field) {
   return field.unit + (field.unit.empty() || bounds.empty() ? "" : "; ") + bounds;
 }
 
-// Every field on a row of its own, fields of a group as group.name.
-void flatten(const std::vector<FieldInfo>& fields, const std::string& prefix, std::vector<FieldInfo>& into) {
-  for (FieldInfo field : fields) {
-    field.name = prefix + field.name;
-    if (field.group.empty()) into.push_back(field);
-    flatten(field.group, field.name + ".", into);
-  }
-}
-
 std::string port_text(const std::vector<Port>& ports) {
   std::string text;
   for (const Port& p : ports)
@@ -85,8 +76,7 @@ std::string text_of(const Entry& entry) {
     if (entry.has_device) text += "  device   cpu:* (one virtual device a lane), auto:*\n";
     text += "\n";
   }
-  std::vector<FieldInfo> fields;
-  flatten(entry.fields, "", fields);
+  const std::vector<FieldInfo> fields = flattened(entry.fields);
   std::vector<std::vector<std::string>> rows = {{"parameter", "type", "default", "bounds", ""}};
   for (const FieldInfo& f : fields) rows.push_back({f.name, f.type, fallback_text(f), limits(f), f.help});
   text += fields.empty() ? "  no parameters\n" : columns(rows, "  ");
@@ -128,8 +118,7 @@ std::string markdown(const std::vector<Entry>& list) {
     if (entry.kind == "node type") {
       text += fmt::format("Inputs: {}. Outputs: {}.\n\n", port_text(entry.inputs), port_text(entry.outputs));
     }
-    std::vector<FieldInfo> fields;
-    flatten(entry.fields, "", fields);
+    const std::vector<FieldInfo> fields = flattened(entry.fields);
     if (fields.empty()) {
       text += "No parameters.\n";
       continue;

@@ -42,6 +42,19 @@ void Options::pipeline() {
   plugins();
 }
 
+void Options::picture(const std::string& evaluate_help) {
+  text("--format", format_, "text, dot or json (default: text)", "FORMAT");
+  flag("--json", json_, "the same as --format json");
+  flag("--evaluate", evaluate_, evaluate_help);
+}
+
+const Plan& Options::chosen(const Plans& plans, const std::string& file, const std::string& to_do) const {
+  if (!evaluate_) return plans.train;
+  if (plans.evaluate) return *plans.evaluate;
+  throw Error(Exit::kCommandLine,
+              fmt::format("lanewise {}: {} has no \"evaluate\", so there is no plan of it to {}", name_, file, to_do));
+}
+
 void Options::plugins() {
   plugin_ = app_.add_option("--plugin", plugins_, "a library with types of one's own, like those of \"plugins\"");
   plugin_->type_name("FILE")->expected(1)->allow_extra_args(false)->take_all();
@@ -100,6 +113,8 @@ bool Options::parse(const Arguments& arguments) {
   if (!takes_.empty() && file_.empty()) {
     throw Error(Exit::kCommandLine, fmt::format("lanewise {} needs {}{}", name_, takes_, see));
   }
+  if (json_) format_ = "json";
+  one_of("--format", format_, {"text", "dot", "json"});
   return true;
 }
 

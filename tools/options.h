@@ -22,6 +22,11 @@ class Options {
 
   // FILE, --set, --swap and --plugin.
   void pipeline();
+  // --format, which parse() checks, --json, and --evaluate with this help; of commands that draw plans.
+  void picture(const std::string& evaluate_help);
+  const std::string& format() const { return format_; }  // text, dot or json
+  // What --evaluate chooses. Throws Error(kCommandLine) when the pipeline in `file` has no such plan `to_do` with.
+  const Plan& chosen(const Plans& plans, const std::string& file, const std::string& to_do) const;
   // --plugin, of commands that only list types.
   void plugins();
   // DIR, a run's directory; with `changes`, also --set.
@@ -54,6 +59,8 @@ class Options {
   CLI::App app_;
   std::string name_, file_;
   std::string takes_;  // what is missing when file_ is empty
+  std::string format_ = "text";
+  bool json_ = false, evaluate_ = false;
   std::vector<std::string> sets_, swaps_, plugins_;
   CLI::Option* set_ = nullptr;
   CLI::Option* swap_ = nullptr;
