@@ -168,10 +168,11 @@ void add_types(Registry& registry, Types types, const PluginFile& file) {
   if (registry.complete) registry.complete(registry);
 }
 
-std::shared_ptr<const Registry> with_plugins(const Registry& base, std::vector<PluginFile>& plugins,
+std::shared_ptr<const Registry> with_plugins(const Registry& base, std::vector<PluginFile>& plugins, bool load,
                                              std::vector<Problem>& problems) {
   if (plugins.empty()) return {std::shared_ptr<void>(), &base};
   auto registry = std::make_shared<Registry>(base);
+  if (!load) registry->load_plugin = nullptr;
   std::vector<PluginFile> all = std::move(plugins);
   plugins.clear();
   for (PluginFile& file : all) {

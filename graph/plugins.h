@@ -37,9 +37,10 @@ void examine_plugin(PluginFile& file, const std::string& stamp);
 // Adds the types of a plugin. Throws Error(kPipeline) when one has no fit name, or a name that is taken.
 void add_types(Registry& registry, Types types, const PluginFile& file);
 
-// The registry with the types of plugins besides, told by their descriptors or, where base.load_plugin says so, loaded;
-// it may point to `base`, which outlives it. A plugin that was named before is left out of `plugins`.
-std::shared_ptr<const Registry> with_plugins(const Registry& base, std::vector<PluginFile>& plugins,
+// The registry with the types of plugins besides, told by their descriptors or, with `load` and where base.load_plugin
+// says so, loaded. Without plugins it points to `base`, which then outlives it. A plugin that was named before is left
+// out of `plugins`.
+std::shared_ptr<const Registry> with_plugins(const Registry& base, std::vector<PluginFile>& plugins, bool load,
                                              std::vector<Problem>& problems);
 
 }  // namespace lanewise

@@ -117,14 +117,14 @@ void check_model_names(const Spec& spec, const Plan& plan, std::vector<Problem>&
 }
 
 // The types that the pipeline can name. What it goes on with would only be misread where a plugin is wrong.
-std::shared_ptr<const Registry> add_plugins(Spec& spec, const std::vector<Override>& overrides, const Registry& base,
+std::shared_ptr<const Registry> add_plugins(Spec& spec, const PlanOptions& options, const Registry& base,
                                             std::vector<Problem>& problems) {
-  for (const Override& change : overrides) {
+  for (const Override& change : options.overrides) {
     if (change.kind != Override::Kind::kPlugin) continue;
     spec.plugins.push_back(plugin_file(change.text, change.folder, {"command line", "--plugin " + change.text}));
   }
   const std::size_t before = problems.size();
-  std::shared_ptr<const Registry> types = with_plugins(base, spec.plugins, problems);
+  std::shared_ptr<const Registry> types = with_plugins(base, spec.plugins, options.load_plugins, problems);
   if (problems.size() != before) throw PipelineError(std::move(problems));
   return types;
 }
@@ -151,7 +151,7 @@ Plans plan_pipeline(const std::string& text, const std::string& file, const Regi
   std::vector<std::string> notes;
   Spec spec = read_spec(document, name_of(file), problems);
   if (!document.root().is_object()) throw PipelineError(std::move(problems));
-  const std::shared_ptr<const Registry> types = add_plugins(spec, options.overrides, base, problems);
+  const std::shared_ptr<const Registry> types = add_plugins(spec, options, base, problems);
   const Registry& registry = *types;
   if (options.predict) {
     spec.has_evaluate = true;

@@ -26,6 +26,7 @@ struct PlanOptions {
   bool infer = true;  // work out shapes (reads headers of data files)
   // The second plan is one to predict by: "evaluate" is of no account, and every sample gets a prediction.
   bool predict = false;
+  bool load_plugins = true;  // false: plugins are told by their descriptors, whatever the registry would do
 };
 
 // What plans were made from; the same again makes the same plans.

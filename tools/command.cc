@@ -22,7 +22,7 @@ std::string help() {
       "Usage: lanewise COMMAND [OPTIONS]\n"
       "\n"
       "Commands:\n";
-  for (const Command& command : commands()) text += fmt::format("  {:<8}{}\n", command.name, command.help);
+  for (const Command& command : commands()) text += fmt::format("  {:<12}{}\n", command.name, command.help);
   text +=
       "\n"
       "Examples:\n"
@@ -87,6 +87,8 @@ const std::vector<Command>& commands() {
       {"graph", "draws a pipeline as text, DOT or JSON", graph_command},
       {"nodes", "lists the node types, models and losses, or tells all about one", nodes_command},
       {"schema", "prints the JSON schema of pipeline files", schema_command},
+      {"new-node", "writes a plugin of one's own to begin with, and its test", new_node_command},
+      {"check-node", "says whether a type keeps to the rules of its kind", check_node_command},
   };
   return table;
 }

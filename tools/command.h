@@ -19,15 +19,17 @@ struct Command {
 
 const std::vector<Command>& commands();
 
-int run_command(const Arguments& arguments);      // tools/run.cc
-int check_command(const Arguments& arguments);    // tools/check.cc
-int graph_command(const Arguments& arguments);    // tools/graph.cc
-int nodes_command(const Arguments& arguments);    // tools/nodes.cc
-int schema_command(const Arguments& arguments);   // tools/schema.cc
-int resume_command(const Arguments& arguments);   // tools/resume.cc
-int eval_command(const Arguments& arguments);     // tools/eval.cc
-int predict_command(const Arguments& arguments);  // tools/predict.cc
-int export_command(const Arguments& arguments);   // tools/export.cc
+int run_command(const Arguments& arguments);         // tools/run.cc
+int check_command(const Arguments& arguments);       // tools/check.cc
+int graph_command(const Arguments& arguments);       // tools/graph.cc
+int nodes_command(const Arguments& arguments);       // tools/nodes.cc
+int schema_command(const Arguments& arguments);      // tools/schema.cc
+int check_node_command(const Arguments& arguments);  // tools/check_node.cc
+int new_node_command(const Arguments& arguments);    // tools/new_node.cc
+int resume_command(const Arguments& arguments);      // tools/resume.cc
+int eval_command(const Arguments& arguments);        // tools/eval.cc
+int predict_command(const Arguments& arguments);     // tools/predict.cc
+int export_command(const Arguments& arguments);      // tools/export.cc
 
 // The whole command after its own name: runs the subcommand, prints what went wrong, returns the exit code.
 int command_line(const Arguments& arguments);

@@ -24,9 +24,13 @@ class Options {
   void pipeline();
   // --plugin, of commands that only list types.
   void plugins();
+  // The name of one type, and --set for its parameters.
+  void type();
   // DIR, a run's directory; with `changes`, also --set.
   void run_directory(bool changes = true);
-  // The FILE or DIR; required where there is one.
+  // NAME, of a type that is to be made.
+  void new_name();
+  // The FILE, DIR, TYPE or NAME; required where there is one.
   const std::string& file() const { return file_; }
 
   // False: the help was asked for and printed. Throws Error(kCommandLine) on anything it does not understand.
@@ -37,8 +41,8 @@ class Options {
   Plans plan(const Registry& registry, const std::vector<Override>& more = {}) const;
   // The types that there are with those of --plugin, of which descriptors are read.
   std::shared_ptr<const Registry> with_plugins(const Registry& registry) const;
-  // The types of --plugin, which are loaded; without it, those that are built in.
-  Types listed_types() const;
+  // The types of --plugin, which are loaded; without it, or also, those that are built in.
+  Types listed_types(bool with_built_in = false) const;
   // --set, --swap and --plugin, in the order given.
   std::vector<Override> overrides() const;
 

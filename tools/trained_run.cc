@@ -60,14 +60,13 @@ Plans plan_run(const std::string& directory, const std::vector<Override>& change
                       .hosts = source.hosts,
                       .cores = usable_cores(),
                       .infer = true};
-  // The same digest means the same plugins, which nothing is loaded of before.
-  Registry described = registry;
-  described.load_plugin = nullptr;
-  Plans plans = plan_pipeline(source.text, source.file, described, options);
+  options.load_plugins = false;  // before it is known that they are those of the run
+  Plans plans = plan_pipeline(source.text, source.file, registry, options);
   refuse_another_plan(path, manifest, plans.train, "this version makes of it",
                       "name what is to be changed with --set, or go on with the version that made it");
   const bool has_plugins = plans.train.expanded.contains("plugins");
   if (changes.empty() && !predict && !has_plugins) return plans;
+  options.load_plugins = true;
   options.overrides.insert(options.overrides.end(), changes.begin(), changes.end());
   options.predict = predict;
   return plan_pipeline(source.text, source.file, registry, options);
