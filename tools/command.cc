@@ -90,6 +90,8 @@ const std::vector<Command>& commands() {
       {"graph", "draws a pipeline as text, DOT or JSON", graph_command},
       {"nodes", "lists the node types, models and losses, or tells all about one", nodes_command},
       {"schema", "prints the JSON schema of pipeline files", schema_command},
+      {"new-node", "writes a plugin of one's own to begin with, and its test", new_node_command},
+      {"check-node", "says whether a type keeps to the rules of its kind", check_node_command},
   };
   return table;
 }

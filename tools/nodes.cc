@@ -159,7 +159,7 @@ int nodes_command(const Arguments& arguments) {
     names.push_back(entry.name);
     if (name.empty() || entry.name == name) chosen.push_back(entry);
   }
-  if (chosen.empty()) {
+  if (chosen.empty() && !name.empty()) {
     throw Error(Exit::kCommandLine,
                 fmt::format("there is no node type, model or loss \"{}\"{}; `lanewise nodes` lists them all", name,
                             did_you_mean(name, names)));

@@ -66,6 +66,18 @@ void Options::run_directory(bool changes) {
   if (changes) take_sets();
 }
 
+void Options::type() {
+  takes_ = "a type, such as window";
+  app_.add_option("TYPE", file_, "a node type, model or loss")->type_name("");
+  set_ = app_.add_option("--set", sets_, "a parameter of the type");
+  set_->type_name("PARAMETER=VALUE")->expected(1)->allow_extra_args(false)->take_all();
+}
+
+void Options::new_name() {
+  takes_ = "a name for the type, such as moving_mean";
+  app_.add_option("NAME", file_, "of the type, its folder and its files")->type_name("");
+}
+
 void Options::take_sets() {
   set_ = app_.add_option("--set", sets_,
                          "changes a value: gen.path=x for all instances, gen3.path=x for one, run.steps=50");
@@ -132,25 +144,23 @@ std::vector<Override> Options::overrides() const {
 std::shared_ptr<const Registry> Options::with_plugins(const Registry& registry) const {
   std::vector<PluginFile> files = plugin_files();
   std::vector<Problem> problems;
-  auto types = lanewise::with_plugins(registry, files, problems);
+  auto types = lanewise::with_plugins(registry, files, problems, /*load=*/false);
   if (!problems.empty()) throw PipelineError(std::move(problems));
   return types;
 }
 
-Types Options::listed_types() const {
+Types Options::listed_types(bool with_built_in) const {
   Registry registry = builtin_registry();
-  if (plugins_.empty()) return {registry.nodes, registry.models, registry.losses};
-  Types all;
+  const std::size_t nodes = registry.nodes.size(), models = registry.models.size(), losses = registry.losses.size();
   for (PluginFile& file : plugin_files()) {
     examine_plugin(file, registry.plugin_stamp);
-    Types types = load_plugin(file);
-    add_types(registry, types, file);
-    const auto append = [](auto& list, auto& more) { list.insert(list.end(), more.begin(), more.end()); };
-    append(all.nodes, types.nodes);
-    append(all.models, types.models);
-    append(all.losses, types.losses);
+    add_types(registry, load_plugin(file), file);
   }
-  return all;
+  if (plugins_.empty() || with_built_in) return {registry.nodes, registry.models, registry.losses};
+  const auto added = [](const auto& list, std::size_t before) {
+    return std::decay_t<decltype(list)>(list.begin() + static_cast<std::ptrdiff_t>(before), list.end());
+  };
+  return {added(registry.nodes, nodes), added(registry.models, models), added(registry.losses, losses)};
 }
 
 std::vector<PluginFile> Options::plugin_files() const {

@@ -29,9 +29,13 @@ class Options {
   const Plan& chosen(const Plans& plans, const std::string& file, const std::string& to_do) const;
   // --plugin, of commands that only list types.
   void plugins();
+  // The name of one type, and --set for its parameters.
+  void type();
   // DIR, a run's directory; with `changes`, also --set.
   void run_directory(bool changes = true);
-  // The FILE or DIR; required where there is one.
+  // NAME, of a type that is to be made.
+  void new_name();
+  // The FILE, DIR, TYPE or NAME; required where there is one.
   const std::string& file() const { return file_; }
 
   // False: the help was asked for and printed. Throws Error(kCommandLine) on anything it does not understand.
@@ -46,8 +50,8 @@ class Options {
   void one_of(const std::string& option, const std::string& value, const std::vector<std::string>& words) const;
   // The types that there are with those of --plugin, of which descriptors are read.
   std::shared_ptr<const Registry> with_plugins(const Registry& registry) const;
-  // The types of --plugin, which are loaded; without it, those that are built in.
-  Types listed_types() const;
+  // The types of --plugin, which are loaded; without it, or also, those that are built in.
+  Types listed_types(bool with_built_in = false) const;
   // --set, --swap and --plugin, in the order given.
   std::vector<Override> overrides() const;
 

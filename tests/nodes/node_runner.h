@@ -1,4 +1,4 @@
-// Runs nodes by hand, without a graph: packets in, packets out.
+// Nodes run by hand (nodes/node_runner.h) in tests: samples in and out as text.
 //
 //   const Bench bench({{"gen0", constant(), {{"ramp", 1}}}, {"win0", window(), {{"length", 1}}, {"gen0"}}});
 //   NodeRunner win(bench, "win0");
@@ -10,18 +10,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
-#include "graph/plan.h"
-#include "runtime/generators/generators.h"
-#include "runtime/random.h"
-#include "runtime/services.h"
+#include "nodes/node_runner.h"
 #include "runtime/tensors.h"
-#include "runtime/values.h"
 #include "tests/check.h"
 
 // A failure shows the lines, one below another.
@@ -33,105 +28,6 @@ struct doctest::StringMaker<std::vector<std::string>> {
 };
 
 namespace lanewise {
-
-// One node of a test's plan: its inputs by id, in port order.
-struct BenchNode {
-  std::string id;
-  NodeType type;
-  nlohmann::json params = nlohmann::json::object();
-  std::vector<std::string> inputs = {};
-};
-
-// A plan put together by hand, its signatures inferred, and the services that sources, per-sample nodes and joins need.
-struct Bench {
-  explicit Bench(std::vector<BenchNode> parts, SourceRules source_rules = {}, std::uint64_t run_seed = 7)
-      : rules(source_rules), seed{run_seed, source_rules.evaluating ? "evaluate" : "train"} {
-    plan.evaluating = rules.evaluating;
-    for (BenchNode& part : parts) {
-      types.push_back(part.type);
-      PlanNode node;
-      node.id = node.base = part.id;
-      node.type = &types.back();
-      node.params = part.params;
-      node.outputs.resize(part.type.outputs.size());
-      for (const std::string& input : part.inputs) {
-        const auto from = static_cast<int>(std::ranges::find(plan.nodes, input, &PlanNode::id) - plan.nodes.begin());
-        const auto edge = static_cast<int>(plan.edges.size());
-        plan.edges.push_back({.from = from, .to = static_cast<int>(plan.nodes.size())});
-        plan.nodes[from].outputs[0].push_back(edge);
-        node.inputs.push_back(edge);
-      }
-      plan.nodes.push_back(std::move(node));
-    }
-    for (PlanNode& node : plan.nodes) {
-      std::vector<Signature> incoming;
-      for (const int edge : node.inputs) incoming.push_back(plan.nodes[plan.edges[edge].from].signatures.at(0));
-      InferContext context(plan, node, incoming, problems);
-      node.type->infer(context);
-    }
-    streams.emplace(plan);
-    services.add(rules);
-    services.add(seed);
-    services.add(*streams);
-    services.add(normalization);
-    services.add(generators);
-  }
-
-  Bench(const Bench&) = delete;  // the services are its members
-
-  const PlanNode& node(const std::string& id) const { return *std::ranges::find(plan.nodes, id, &PlanNode::id); }
-  std::unique_ptr<Node> make(const std::string& id) const { return node(id).type->make({plan, node(id), services}); }
-
-  SourceRules rules;
-  RandomSeed seed;
-  std::deque<NodeType> types;
-  Plan plan;
-  std::vector<Problem> problems;
-  std::optional<StreamTable> streams;
-  Normalization normalization;
-  Generators generators{{}};
-  Services services;
-};
-
-// What one firing did.
-struct Fired {
-  std::optional<Packet> packet;  // on output 0
-  bool ended = false;
-  std::uint64_t absorbed = 0;
-
-  std::optional<Sample> sample() const { return packet ? std::optional(packet->get<Sample>()) : std::nullopt; }
-};
-
-class NodeRunner {
- public:
-  NodeRunner(const Bench& bench, const std::string& id) : node_(bench.make(id)) {}
-
-  Fired fire(std::vector<Packet> inputs = {}) {
-    Fired fired;
-    Firing firing(fired_++, inputs, {&fired.packet, 1});
-    node_->fire(firing);
-    fired.ended = firing.ended();
-    fired.absorbed = firing.absorbed();
-    return fired;
-  }
-
-  // Of a source: up to `most` samples, less when it ends.
-  std::vector<Sample> take(int most) {
-    std::vector<Sample> samples;
-    while (most-- > 0) {
-      const Fired fired = fire();
-      if (fired.ended) break;
-      samples.push_back(*fired.sample());
-    }
-    return samples;
-  }
-
-  Node& node() { return *node_; }
-
- private:
-  std::unique_ptr<Node> node_;
-  std::uint64_t fired_ = 0;
-};
 
 inline Sample make_sample(const std::vector<double>& x, const std::vector<double>& y, std::uint64_t seq = 0,
                           at::ScalarType dtype = at::kFloat) {
@@ -147,16 +43,6 @@ inline std::string text(const at::Tensor& tensor) {
   std::vector<std::string> values;
   for (const double v : tensor_values(tensor)) values.push_back(fmt::format("{:.6g}", v));
   return fmt::format("{}", fmt::join(values, " "));
-}
-
-inline std::string text(const Tag& tag) {
-  std::string text = fmt::format("run {} seq {}", tag.run, tag.seq);
-  if (tag.start) text += " start";
-  if (tag.filler) text += " filler";
-  if (tag.ended) text += " ended";
-  if (tag.time) text += fmt::format(" time {}", *tag.time);
-  if (tag.weight != 1) text += fmt::format(" weight {}", tag.weight);
-  return text;
 }
 
 // "run 0 seq 1 weight 0 | x 1 2 | y 3 | known 4"

@@ -5,9 +5,11 @@ find_package(fmt REQUIRED)
 find_path(fmt_include fmt/format.h REQUIRED)
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/fmt_first)
 file(CREATE_LINK ${fmt_include}/fmt ${CMAKE_BINARY_DIR}/fmt_first/fmt SYMBOLIC)
-add_library(fmt_first INTERFACE)
-target_include_directories(fmt_first SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/fmt_first)
-target_link_libraries(fmt_first INTERFACE fmt::fmt)
+if(NOT TARGET fmt_first)
+  add_library(fmt_first INTERFACE)
+  target_include_directories(fmt_first SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/fmt_first)
+  target_link_libraries(fmt_first INTERFACE fmt::fmt)
+endif()
 
 # lanewise_add_plugin(NAME SOURCE…): a plugin libNAME.so, and beside it NAME.json, its descriptors, for which the command
 # (lanewise_COMMAND) loads it once.
