@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "graph/error.h"
+#include "runtime/generators/group_guard.h"
 
 extern "C" {
 #include <sys/pidfd.h>  // says nothing of C++ before glibc 2.37
@@ -112,6 +113,7 @@ ChildProcess::ChildProcess(const ChildCommand& command, int inherited) {
               .inherited = inherited,
               .told = told.write.get(),
               .parent = ::getpid()};
+  const GroupGuard& guard = GroupGuard::instance();
   // With all signals blocked: no handler of the parent's may run in the child.
   sigset_t all, before;
   sigfillset(&all);
@@ -129,19 +131,23 @@ ChildProcess::ChildProcess(const ChildCommand& command, int inherited) {
     throw Error(Exit::kGenerator, fmt::format("cannot {} (\"{}\" in {}): {}", failure.what, command.arguments.front(),
                                               command.folder, std::system_category().message(failure.error)));
   }
+  guard.add(id_);
   ended_ = Descriptor(::pidfd_open(id_, 0));
   output_ = std::move(output.read);
   errors_ = std::move(errors.read);
   if (!ended_) {
-    kill();
-    ::waitpid(id_, nullptr, 0);
+    end_group();
     throw Error(Exit::kGenerator, "cannot watch a process: " + std::system_category().message(errno));
   }
 }
 
 ChildProcess::~ChildProcess() {
-  if (!ended_) return;
+  if (ended_) end_group();
+}
+
+void ChildProcess::end_group() const {
   kill();
+  GroupGuard::instance().remove(id_);
   ::waitpid(id_, nullptr, 0);
 }
 

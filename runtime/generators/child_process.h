@@ -1,5 +1,5 @@
 // A ChildProcess is a program that lanewise has started: in a process group of its own, without lanewise's descriptors
-// and signal settings, and gone when lanewise is gone.
+// and signal settings, and gone when lanewise is gone, with all of its group (GroupGuard).
 #pragma once
 
 #include <sys/types.h>
@@ -49,6 +49,8 @@ class ChildProcess {
   void kill() const;
 
  private:
+  void end_group() const;
+
   pid_t id_ = -1;
   Descriptor ended_, output_, errors_;
 };

@@ -167,6 +167,20 @@ TEST_CASE("generators: a run that is killed goes on bit for bit, from states, or
   }
 }
 
+TEST_CASE("generators: what programs have started themselves is gone when lanewise is killed, too") {
+  const TempDir dir;
+  const std::string helper = dir.path("helper");
+  const std::string starts = fmt::format(
+      "import subprocess\nsubprocess.Popen(['/bin/sh', '-c', 'sleep 3600; :', '{}'], stdout=subprocess.DEVNULL)\n",
+      helper);
+  const std::string file = pipeline(dir, python(dir, starts + kFunction), 4, R"("minutes": 2)");
+  Process process(lanewise_argv({"run", file, "--quiet", "--out", dir.path("run")}));
+  REQUIRE(soon(20, [&] { return processes_of(helper).size() == 4; }));
+  process.send(SIGKILL);
+  process.wait();
+  CHECK(soon(2, [&] { return processes_of(helper).empty(); }));
+}
+
 TEST_CASE("generators: an evaluation has processes of its own, and repeats bit for bit") {
   const TempDir dir;
   std::string text = read_text(pipeline(dir, python(dir, kFunction)));
