@@ -7,6 +7,7 @@
 
 #include "graph/key.h"
 #include "graph/parameters.h"
+#include "graph/swap.h"
 #include "graph/text.h"
 
 namespace lanewise {
@@ -28,83 +29,10 @@ Json value_of(const Change& change, const FieldInfo* info) {
   return change.text ? value_of(*change.text, info) : change.value.value_or(nullptr);
 }
 
-// "" or why a type told by `fields` does not take a value at a path.
-std::string misfit(const std::string& owner, const std::function<void(Fields&)>& told,
-                   const std::vector<std::string>& path, const Json& value) {
-  Json object = value;
-  for (auto key = path.rbegin(); key != path.rend(); ++key) object = Json{{*key, object}};
-  std::vector<Problem> problems;
-  Fields fields({&object, owner,
-                 [](const std::string& key) {
-                   return Place{key, ""};
-                 },
-                 [](const std::string&) { return ""; }},
-                problems);
-  if (told) told(fields);
-  fields.finish();
-  const std::string at = relative_to(path);
-  for (const Problem& problem : problems) {
-    const std::string& where = problem.place.at;
-    const bool here = where == at || where.starts_with(at + "/") || (!where.empty() && at.starts_with(where + "/"));
-    if (here) return problem.rule;
-  }
-  return "";
-}
-
 // Where the value at a path was written; nullopt: there is none.
 std::optional<Origin> origin_in(const Written& values, const std::vector<std::string>& path) {
   return values.find(path) ? std::optional(values.origin_of(relative_to(path))) : std::nullopt;
 }
-
-// What a swap does with the parameters that there were.
-class Keeping {
- public:
-  Keeping(std::string owner, std::function<void(Fields&)> told) : owner_(std::move(owner)), told_(std::move(told)) {}
-
-  // True: a value fits at a path.
-  bool fits(const std::vector<std::string>& path, const Json& value) {
-    return note(path, misfit(owner_, told_, path, value));
-  }
-  // The same for a key of "each".
-  bool fits_each(const std::string& key, const Json& value) {
-    std::string why;
-    for (const Json& one : value.is_array() ? value : Json::array({value})) {
-      if (why.empty()) why = misfit(owner_, told_, {key}, one);
-    }
-    return note({key}, why);
-  }
-
-  // "keeps features; drops path: lorenz has no parameter \"path\"", or "" when there was nothing.
-  std::string text() const {
-    std::string text = kept_.empty() ? "" : "keeps " + listed(kept_);
-    if (!dropped_.empty()) text += (text.empty() ? "drops " : "; drops ") + listed(dropped_);
-    for (const std::string& why : reasons_) text += ": " + why;
-    return text;
-  }
-
- private:
-  bool note(const std::vector<std::string>& path, const std::string& why) {
-    const std::string name = fmt::format("{}", fmt::join(path, "."));
-    std::vector<std::string>& list = why.empty() ? kept_ : dropped_;
-    if (std::find(list.begin(), list.end(), name) == list.end()) list.push_back(name);
-    if (!why.empty() && why.find(" has no parameter ") == std::string::npos) reasons_.push_back(why);
-    return why.empty();
-  }
-
-  const std::string owner_;
-  const std::function<void(Fields&)> told_;
-  std::vector<std::string> kept_, dropped_, reasons_;
-};
-
-struct SwapKeys {
-  std::string type;
-  Json params = Json::object(), each = Json::object();
-  void fields(Fields& f) {
-    f.add("type", type, "the new type").required();
-    f.add("params", params, "its parameters");
-    f.add("each", each, "its parameters that differ from instance to instance");
-  }
-};
 
 // What stands for a whole node or model. Throws Error(kCommandLine) for an option's text that is no JSON.
 Json object_of(const Change& change) {
@@ -117,17 +45,13 @@ Json object_of(const Change& change) {
 
 class Changer {
  public:
-  Changer(Spec& spec, const Document& document, const Registry& registry, std::vector<Problem>& problems,
-          std::vector<std::string>& notes)
-      : spec_(spec), document_(document), registry_(registry), problems_(problems), notes_(notes) {}
+  explicit Changer(const Changing& changing) : changing_(changing) {}
 
   void apply(const Layer& layer, int index);
   void finish();
 
  private:
   void swap(const Change& change);
-  void swap_node(NodeSpec& node, const Change& change, const Json& value);
-  void swap_model(ModelSpec& model, const Change& change, const Json& value);
   void set_whole(const Change& change, const ChangeKey& key);
   void set(const Change& change, const ChangeKey& key);
   void set_in(Written& into, const std::string& owner, const std::vector<std::string>& path, const Change& change,
@@ -138,7 +62,7 @@ class Changer {
   void set_for_evaluation(const EvaluateChange& change);
   void find_types(bool last);
 
-  void problem(const Origin& origin, const std::string& rule) { problems_.push_back({origin.place(document_), rule}); }
+  void problem(const Origin& origin, const std::string& rule) { changing_.problem(origin, rule); }
   // A change that cannot be read: an error of the command line, or a problem of a file.
   void malformed(const Change& change, const std::string& how);
   std::optional<ChangeKey> read_key(const Change& change);
@@ -150,12 +74,9 @@ class Changer {
            const Origin& origin);
   ModelSpec* find_model(const std::string& name, const Origin& origin, const std::vector<std::string>& others = {});
 
-  Spec& spec_;
-  const Document& document_;
-  const Registry& registry_;
-  std::vector<Problem>& problems_;
-  std::vector<std::string>& notes_;
-  int layer_ = 0;
+  Changing changing_;
+  Spec& spec_ = changing_.spec;
+  const Document& document_ = changing_.document;
 };
 
 void Changer::malformed(const Change& change, const std::string& how) {
@@ -244,7 +165,7 @@ void Changer::swap(const Change& change) {
     return malformed(change, "a swap is of a whole node, ID, or of a model, models.NAME");
   }
   if (key->id == "models" && key->path.size() == 1) {
-    if (ModelSpec* model = find_model(key->path[0], change.origin)) swap_model(*model, change, value);
+    if (ModelSpec* model = find_model(key->path[0], change.origin)) swap_model(*model, change, value, changing_);
     return;
   }
   const auto ref = spec_.find(change.key);
@@ -254,61 +175,7 @@ void Changer::swap(const Change& change) {
     return problem(change.origin, fmt::format("{} is one instance of {}; swap {} as a whole", in_quotes(change.key),
                                               in_quotes(node.id), in_quotes(node.id)));
   }
-  swap_node(node, change, value);
-}
-
-void Changer::swap_node(NodeSpec& node, const Change& change, const Json& value) {
-  SwapKeys keys;
-  if (!read_object(value, change.origin, "--swap", document_, problems_, [&](Fields& f) { keys.fields(f); }) &&
-      !value.is_object()) {
-    return;
-  }
-  for (auto [key, object] : {std::pair{"params", &keys.params}, std::pair{"each", &keys.each}}) {
-    if (object->is_object()) continue;
-    problem(change.origin, fmt::format("--swap: \"{}\" must be an object, not {}", key, shown(*object)));
-    *object = Json::object();
-  }
-  Written params(keys.params, change.origin.below("params")), each(keys.each, change.origin.below("each"));
-  const std::string before = std::exchange(node.type_name, keys.type);
-  node.type_origin = change.origin.below("type");
-  node.swapped = layer_;
-  const auto given = [&](const std::string& name) { return keys.params.contains(name) || keys.each.contains(name); };
-  if (const NodeType* type = registry_.find_node(keys.type)) {
-    Keeping keeping(type->name, type->fields);
-    for (const auto& [key, old] : node.params.values().items()) {
-      if (!given(key) && keeping.fits({key}, old)) params.set({key}, old, node.params.origin_of(relative_to({key})));
-    }
-    for (const auto& [key, old] : node.each.values().items()) {
-      if (!given(key) && keeping.fits_each(key, old)) each.set({key}, old, node.each.origin_of(relative_to({key})));
-    }
-    std::erase_if(node.changes, [&](const NodeChange& one) {
-      return given(one.path[0]) || (one.value && !keeping.fits(one.path, *one.value));
-    });
-    if (const std::string text = keeping.text(); !text.empty()) {
-      notes_.push_back(fmt::format("{}: {} in the place of {} {}", node.id, type->name, before, text));
-    }
-  }
-  node.params = std::move(params);
-  node.each = std::move(each);
-}
-
-void Changer::swap_model(ModelSpec& model, const Change& change, const Json& value) {
-  if (!value.is_object()) {
-    return problem(change.origin, fmt::format("--swap must be an object, not {}", shown(value)));
-  }
-  Written now(value, change.origin);
-  const PartType* const type = type_of_model(now, registry_);
-  if (type) {
-    Keeping keeping(type->name, type->fields);
-    for (const auto& [key, old] : model.values.values().items()) {
-      if (value.contains(key) || !keeping.fits({key}, old)) continue;
-      now.set({key}, old, model.values.origin_of(relative_to({key})));
-    }
-    if (const std::string text = keeping.text(); !text.empty()) {
-      notes_.push_back(fmt::format("models.{}: {} {}", model.name, type->name, text));
-    }
-  }
-  model.values = std::move(now);
+  swap_node(node, change, value, changing_);
 }
 
 // Adds or takes out a node, a model or the section "evaluate".
@@ -336,7 +203,7 @@ void Changer::set_whole(const Change& change, const ChangeKey& key) {
                                                 in_quotes(change.key.substr(1)), in_quotes(whole), in_quotes(whole)));
     }
     spec_.nodes.erase(spec_.nodes.begin() + ref->node);
-    return fill_ids(spec_, document_, problems_);
+    return fill_ids(spec_, document_, changing_.problems);
   }
 
   Json value = object_of(change);
@@ -358,8 +225,8 @@ void Changer::set_whole(const Change& change, const ChangeKey& key) {
   }
   if (value.contains("id")) return malformed(change, "the id of a node that is added is the key; take \"id\" out");
   value["id"] = id;
-  spec_.nodes.push_back(read_node(value, change.origin, document_, problems_));
-  fill_ids(spec_, document_, problems_);
+  spec_.nodes.push_back(read_node(value, change.origin, document_, changing_.problems));
+  fill_ids(spec_, document_, changing_.problems);
 }
 
 void Changer::set_in(Written& into, const std::string& owner, const std::vector<std::string>& path,
@@ -376,7 +243,7 @@ void Changer::set_model(const Change& change, const ChangeKey& key) {
     return malformed(change, "a model is set by its parameters, models.NAME.PARAMETER=VALUE");
   }
   const std::vector<std::string> rest(key.path.begin() + 1, key.path.end());
-  const PartType* const part = type_of_model(model->values, registry_);
+  const PartType* const part = type_of_model(model->values, changing_.registry);
   std::vector<FieldInfo> infos = describe(part ? part->fields : nullptr);
   infos.emplace_back().name = "type";
   infos.back().type = "text";
@@ -399,7 +266,7 @@ void Changer::set_evaluate(const Change& change, const ChangeKey& key) {
     return;
   }
   spec_.has_evaluate = true;
-  spec_.evaluate_set.push_back({name, change.text, change.value.value_or(nullptr), change.origin, layer_});
+  spec_.evaluate_set.push_back({name, change.text, change.value.value_or(nullptr), change.origin, changing_.layer});
 }
 
 void Changer::set_node(const Change& change, const ChangeKey& key) {
@@ -469,8 +336,8 @@ void Changer::set_for_evaluation(const EvaluateChange& change) {
   const auto infos = describe(node.type->fields);
   const FieldInfo* info = find_field(infos, key->path);
   if (!info && node.swapped > change.layer) {
-    notes_.push_back(fmt::format("dropped {} of evaluate.set: {}, put in by a swap, has no such parameter",
-                                 in_quotes(change.key), node.type->name));
+    changing_.notes.push_back(fmt::format("dropped {} of evaluate.set: {}, put in by a swap, has no such parameter",
+                                          in_quotes(change.key), node.type->name));
     return;
   }
   std::optional<Json> value;
@@ -481,11 +348,11 @@ void Changer::set_for_evaluation(const EvaluateChange& change) {
 // `last`: those that are unknown are told.
 void Changer::find_types(bool last) {
   std::vector<std::string> names;
-  for (const NodeType& type : registry_.nodes) {
+  for (const NodeType& type : changing_.registry.nodes) {
     if (!type.internal) names.push_back(type.name);
   }
   for (NodeSpec& node : spec_.nodes) {
-    const NodeType* type = registry_.find_node(node.type_name);
+    const NodeType* type = changing_.registry.find_node(node.type_name);
     node.type = type && !type->internal ? type : nullptr;
     if (last && !node.type && !node.type_name.empty()) {
       problem(node.type_origin, fmt::format("no node type is named {}{}", in_quotes(node.type_name),
@@ -495,7 +362,7 @@ void Changer::find_types(bool last) {
 }
 
 void Changer::apply(const Layer& layer, int index) {
-  layer_ = index;
+  changing_.layer = index;
   for (const Change& change : layer.swaps) swap(change);
   std::vector<std::pair<const Change*, ChangeKey>> sets;
   for (const Change& change : layer.sets) {
@@ -517,72 +384,11 @@ void Changer::finish() {
   for (const EvaluateChange& change : spec_.evaluate_set) set_for_evaluation(change);
 }
 
-// A --swap: the key ends where an object begins, since an id may hold "=".
-Change read_swap(const Override& given) {
-  const std::string& text = given.text;
-  const auto opens = [&](std::size_t at) {
-    const std::size_t next = text.find_first_not_of(" \t\n", at + 1);
-    return next != std::string::npos && text[next] == '{';
-  };
-  std::size_t equals = text.find('=');
-  while (equals != std::string::npos && !opens(equals)) equals = text.find('=', equals + 1);
-  if (equals == std::string::npos || equals == 0) {
-    throw Error(Exit::kCommandLine,
-                fmt::format("--swap {}: write it as 'ID={{\"type\":\"TYPE\",\"params\":{{…}}}}'", escaped(text)));
-  }
-  const std::string id = text.substr(0, equals);
-  return {id, text.substr(equals + 1), std::nullopt, {"", "--swap " + id, given.folder}};
-}
-
-// A --set: "=" stands behind the first dot, since an id may hold one, or behind the id of what is added.
-Change read_set(const Override& given) {
-  const std::string& text = given.text;
-  const Origin origin{"", "--set " + text, given.folder};
-  if (find_bad_utf8(text) != std::string::npos) {
-    throw Error(Exit::kCommandLine, escaped(origin.option) + ": this is not UTF-8");
-  }
-  const std::size_t dot = text.find('.'), first = text.find('=');
-  const bool whole = text.starts_with("name=") || (text.starts_with('+') && first < dot);
-  const std::size_t equals = whole ? first : dot == std::string::npos ? dot : text.find('=', dot);
-  if (equals == std::string::npos) return {text, std::nullopt, std::nullopt, origin};
-  return {text.substr(0, equals), text.substr(equals + 1), std::nullopt, origin};
-}
-
 }  // namespace
-
-Layer read_layer(const std::vector<Override>& overrides) {
-  Layer layer;
-  for (const Override& given : overrides) {
-    if (given.kind == Override::Kind::kSwap) {
-      layer.swaps.push_back(read_swap(given));
-    } else if (given.kind == Override::Kind::kSet) {
-      layer.sets.push_back(read_set(given));
-    }
-  }
-  return layer;
-}
-
-Layer read_layer(const Document& file, bool nodes, std::vector<Problem>& problems) {
-  Layer layer;
-  for (auto [key, list] : {std::pair{"swap", &layer.swaps}, std::pair{"set", &layer.sets}}) {
-    const std::string pointer = pointer_to(std::string(key));
-    const auto object = file.root().find(key);
-    if (object == file.root().end() || (nodes && list == &layer.swaps)) continue;
-    if (!object->is_object()) {
-      problems.push_back({file.place(pointer), fmt::format("\"{}\" must be an object, not {}", key, shown(*object))});
-      continue;
-    }
-    for (const std::string& name : file.keys(pointer)) {
-      list->push_back(
-          {name, std::nullopt, object->at(name), {pointer + pointer_to(name), "", "", nodes ? nullptr : &file}});
-    }
-  }
-  return layer;
-}
 
 void apply_changes(Spec& spec, const std::vector<Layer>& layers, const Document& document, const Registry& registry,
                    std::vector<Problem>& problems, std::vector<std::string>& notes) {
-  Changer changer(spec, document, registry, problems, notes);
+  Changer changer({spec, document, registry, problems, notes});
   for (std::size_t i = 0; i < layers.size(); ++i) changer.apply(layers[i], static_cast<int>(i));
   changer.finish();
 }
