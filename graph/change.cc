@@ -67,8 +67,8 @@ class Changer {
   void malformed(const Change& change, const std::string& how);
   std::optional<ChangeKey> read_key(const Change& change);
   // The instances of a node that a key is about; nullopt: there are none, which is told.
-  std::optional<std::pair<int, Instances>> find(const ChangeKey& key, const Origin& origin,
-                                                const std::vector<std::string>& others, const std::string& owner);
+  std::optional<ChosenInstances> find(const ChangeKey& key, const Origin& origin,
+                                      const std::vector<std::string>& others, const std::string& owner);
   // "+" is for what is not given yet, "~" for what is: `given`, and there. False: it is the other way, which is told.
   bool may(Act act, const std::string& owner, const std::string& name, const std::optional<Origin>& given,
            const Origin& origin);
@@ -104,33 +104,12 @@ std::optional<ChangeKey> Changer::read_key(const Change& change) {
   return key;
 }
 
-std::optional<std::pair<int, Instances>> Changer::find(const ChangeKey& key, const Origin& origin,
-                                                       const std::vector<std::string>& others,
-                                                       const std::string& owner) {
-  const auto ref = spec_.find(key.id);
-  if (!ref) {
-    problem(origin, owner + spec_.unknown(key.id, others));
-    return std::nullopt;
-  }
-  if (!key.instances) {
-    if (ref->instance < 0) return std::pair(ref->node, Instances{});
-    return std::pair(ref->node, Instances{ref->instance, ref->instance});
-  }
-  const NodeSpec& node = spec_.nodes[ref->node];
-  if (ref->instance >= 0) {
-    problem(origin, fmt::format("{}{} is one instance of {}; write {}[…]", owner, in_quotes(key.id), in_quotes(node.id),
-                                escaped(node.id)));
-    return std::nullopt;
-  }
-  const Instances all{0, node.count() - 1};
-  const bool every = key.instances->last == Instances().last;
-  if (!every && key.instances->last > all.last) {
-    problem(origin, fmt::format("{}there is no {}: {} has {}, {}", owner,
-                                in_quotes(fmt::format("{}[{}]", node.id, key.instances->last)), in_quotes(node.id),
-                                counted(node.count(), "instance"), instances_text(node.id, 0, all.last)));
-    return std::nullopt;
-  }
-  return std::pair(ref->node, *key.instances);
+std::optional<ChosenInstances> Changer::find(const ChangeKey& key, const Origin& origin,
+                                             const std::vector<std::string>& others, const std::string& owner) {
+  std::string why;
+  const auto chosen = choose_instances(spec_, key, others, why);
+  if (!chosen) problem(origin, owner + why);
+  return chosen;
 }
 
 bool Changer::may(Act act, const std::string& owner, const std::string& name, const std::optional<Origin>& given,
@@ -331,7 +310,7 @@ void Changer::set_for_evaluation(const EvaluateChange& change) {
   }
   const auto found = find(*key, change.origin, {}, "evaluate.set: ");
   if (!found) return;
-  NodeSpec& node = spec_.nodes[found->first];
+  NodeSpec& node = spec_.nodes[found->node];
   if (!node.type) return;
   const auto infos = describe(node.type->fields);
   const FieldInfo* info = find_field(infos, key->path);
@@ -342,7 +321,7 @@ void Changer::set_for_evaluation(const EvaluateChange& change) {
   }
   std::optional<Json> value;
   if (key->act != Act::kRemove) value = change.text ? value_of(*change.text, info) : change.value;
-  node.evaluate_changes.push_back({found->second, key->path, std::move(value), change.origin});
+  node.evaluate_changes.push_back({found->instances, key->path, std::move(value), change.origin});
 }
 
 // `last`: those that are unknown are told.

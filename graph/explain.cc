@@ -104,14 +104,11 @@ Loaded load_sound(const std::string& text, const std::string& file, const Regist
 
 std::vector<Explained> explain_node(const Loaded& loaded, const ChangeKey& key, const std::string& text) {
   const Explainer explainer(loaded);
-  const auto ref = loaded.spec.find(key.id);
-  if (!ref) refuse(text, loaded.spec.unknown(key.id, {"run", "models", "evaluate", "name"}));
-  const NodeSpec& node = loaded.spec.nodes[ref->node];
-  Instances chosen = key.instances.value_or(Instances{});
-  if (ref->instance >= 0) chosen = {ref->instance, ref->instance};
-  if (chosen.first >= node.count()) {
-    refuse(text, fmt::format("{} has {}", in_quotes(node.id), counted(node.count(), "instance")));
-  }
+  std::string why;
+  const auto found = choose_instances(loaded.spec, key, {"run", "models", "evaluate", "name"}, why);
+  if (!found) refuse(text, why);
+  const auto& [index, chosen] = *found;
+  const NodeSpec& node = loaded.spec.nodes[index];
   std::vector<Explained> list;
   std::vector<Problem> told;  // none: the plan was made
   const Parameters parameters(node, loaded.nodes(), told);

@@ -69,4 +69,30 @@ std::optional<ChangeKey> parse_key(const std::string& text, std::string& why) {
   return key;
 }
 
+std::optional<ChosenInstances> choose_instances(const Spec& spec, const ChangeKey& key,
+                                                const std::vector<std::string>& others, std::string& why) {
+  const auto ref = spec.find(key.id);
+  if (!ref) {
+    why = spec.unknown(key.id, others);
+    return std::nullopt;
+  }
+  if (!key.instances) {
+    if (ref->instance < 0) return ChosenInstances{ref->node, {}};
+    return ChosenInstances{ref->node, {ref->instance, ref->instance}};
+  }
+  const NodeSpec& node = spec.nodes[ref->node];
+  if (ref->instance >= 0) {
+    why = fmt::format("{} is one instance of {}; write {}[…]", in_quotes(key.id), in_quotes(node.id), escaped(node.id));
+    return std::nullopt;
+  }
+  const std::int64_t last = node.count() - 1;
+  const bool every = key.instances->last == Instances().last;
+  if (!every && key.instances->last > last) {
+    why = fmt::format("there is no {}: {} has {}, {}", in_quotes(fmt::format("{}[{}]", node.id, key.instances->last)),
+                      in_quotes(node.id), counted(node.count(), "instance"), instances_text(node.id, 0, last));
+    return std::nullopt;
+  }
+  return ChosenInstances{ref->node, *key.instances};
+}
+
 }  // namespace lanewise

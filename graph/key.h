@@ -5,7 +5,7 @@
 //   gen[0..7].period    of some, both ends included            evaluate.set.gen.rows  what differs in evaluations
 //   gen[*].path         of all                                 lane.device          where it computes
 //   +gen.max_gap        adds what is not given yet             ~gen.max_gap         takes it out: its default holds
-//   again +tap                adds a node, +models.big a model       ~tap, ~models.big, ~evaluate
+//   +tap                adds a node, +models.big a model       ~tap, ~models.big, ~evaluate
 #pragma once
 
 #include <optional>
@@ -27,5 +27,15 @@ struct ChangeKey {
 
 // nullopt: it cannot be read, and `why` says how to write it.
 std::optional<ChangeKey> parse_key(const std::string& text, std::string& why);
+
+// Which instances of which node a key names; without brackets, all of a node.
+struct ChosenInstances {
+  int node = 0;  // in Spec::nodes
+  Instances instances;
+};
+
+// nullopt: there are none, and `why` says what there is. `others`: what else could stand there, for a hint.
+std::optional<ChosenInstances> choose_instances(const Spec& spec, const ChangeKey& key,
+                                                const std::vector<std::string>& others, std::string& why);
 
 }  // namespace lanewise
