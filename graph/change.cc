@@ -160,6 +160,8 @@ void Changer::swap(const Change& change) {
 // Adds or takes out a node, a model or the section "evaluate".
 void Changer::set_whole(const Change& change, const ChangeKey& key) {
   const bool is_model = key.id == "models";
+  if (is_model && key.path.empty())
+    return malformed(change, "models are added and taken out one by one, as +models.NAME and ~models.NAME");
   const std::string id = is_model ? key.path[0] : key.id;
   if (key.act == Act::kRemove) {
     if (key.id == "evaluate") {
@@ -268,6 +270,12 @@ void Changer::set_node(const Change& change, const ChangeKey& key) {
     return;
   }
   if (!node.type) return;
+  if (key.path == std::vector<std::string>{"type"} && find_field(describe(node.type->fields), key.path) == nullptr) {
+    return problem(change.origin,
+                   fmt::format("{}: a type is swapped, not set: --swap '{}={{\"type\":\"…\"}}', or \"swap\" of a "
+                               "file with \"base\"",
+                               node.id, node.id));
+  }
   if (key.act != Act::kSet) {
     std::vector<Problem> told;  // of "each"; the plan tells them
     const Parameters parameters(node, document_, told);
@@ -286,6 +294,7 @@ void Changer::set(const Change& change, const ChangeKey& key) {
   if (key.id == "name" && key.path.empty()) {
     const Json value = value_of(change, nullptr);
     spec_.name = value.is_string() ? value.get<std::string>() : "";
+    spec_.name_origin = change.origin;
     if (const std::string why = bad_name(spec_.name); !why.empty()) problem(change.origin, why);
     return;
   }

@@ -40,6 +40,7 @@ std::string dump_dot(const Plan& plan, const FlowReport* report) {
   for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
     const PlanNode& node = plan.nodes[i];
     std::string label = node.id + "\n" + node.type->name + (node.device.empty() ? "" : " on " + node.device);
+    if (!node.fused.empty()) label += fmt::format("\n{} lanes as one batch", node.fused.size());
     if (report)
       label += fmt::format("\n{} fired, {:.0f} % busy", report->nodes.at(i).fired, 100 * report->nodes[i].busy);
     text += fmt::format("  {} [label={}, shape={}];\n", dot_id(node.id), dot_label(label), dot_shape(node.type->role));
@@ -62,6 +63,7 @@ std::string dump_dot(const Plan& plan, const FlowReport* report) {
 ordered_json dump_json(const Plan& plan, const FlowReport* report) {
   ordered_json json{{"name", plan.name}, {"digest", plan.digest}, {"end_rule", plan.end_rule}};
   if (plan.evaluating) json["evaluating"] = true;
+  if (!plan.fusion.empty()) json["fusion"] = plan.fusion;
   ordered_json& models = json["models"] = ordered_json::array();
   for (const PlanModel& model : plan.models) {
     models.push_back({{"name", model.name}, {"type", model.type}, {"params", ordered_json(model.params)}});
@@ -83,6 +85,8 @@ ordered_json dump_json(const Plan& plan, const FlowReport* report) {
       output["edges"] = node.outputs[port];
       outputs.push_back(std::move(output));
     }
+    for (const FusedLane& lane : node.fused)
+      entry["fused"].push_back({{"id", lane.id}, {"device", lane.device}, {"streams", lane.streams}});
     entry["facts"] = node.facts.is_null() ? ordered_json::object() : node.facts;
     if (!report) continue;
     const NodeReport& counts = report->nodes.at(i);

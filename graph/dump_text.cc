@@ -188,12 +188,12 @@ std::string edges_table(const Plan& plan, const std::vector<Group>& groups, cons
 
 std::string dump_text(const Plan& plan, const FlowReport* report) {
   const std::vector<Group> groups = groups_of(plan);
-  std::string text =
-      fmt::format("{}{}: {}, {}, {}, {}\ndigest {}\n\n", escaped(plan.name), plan.evaluating ? ", evaluation" : "",
-                  counted(plan.nodes.size(), "node"), counted(plan.edges.size(), "edge"),
-                  counted(plan.with_role(Role::kSource).size(), "stream"),
-                  counted(plan.with_role(Role::kCompute).size(), "lane"), plan.digest);
+  std::string text = fmt::format(
+      "{}{}: {}, {}, {}, {}\ndigest {}\n\n", escaped(plan.name), plan.evaluating ? ", evaluation" : "",
+      counted(plan.nodes.size(), "node"), counted(plan.edges.size(), "edge"),
+      counted(plan.with_role(Role::kSource).size(), "stream"), counted(plan.lane_count(), "lane"), plan.digest);
   text += nodes_table(plan, groups);
+  if (!plan.fusion.empty()) text += "\n" + escaped(plan.fusion) + "\n";
   if (report) text += "\n" + work_table(plan, groups, *report) + "\n" + edges_table(plan, groups, *report);
   for (const std::string& note : plan.notes) text += "note: " + escaped(note) + "\n";
   return text;

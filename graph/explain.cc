@@ -156,7 +156,9 @@ std::vector<Explained> explain(const std::string& text, const std::string& file,
     return std::vector<Explained>{{{key_text}, explainer.steps(values, path, info), false}};
   };
   if (key->id == "name" && key->path.empty()) {
-    return {{{key_text}, {{"in force", spec.name, ""}}, false}};
+    Explained::Step step{"default", spec.name, "the file's name"};
+    if (spec.name_origin) step = explainer.step(*spec.name_origin, spec.name);
+    return {{{key_text}, {step}, false}};
   }
   if (key->path.empty()) refuse(key_text, "write it as ID.PARAMETER, run.NAME, models.NAME.PARAMETER or evaluate.NAME");
   if (key->id == "run") return one(spec.run, key->path, run_infos(), "run");

@@ -20,8 +20,8 @@ struct ChangeKey {
   enum class Act { kSet, kAdd, kRemove } act = Act::kSet;
   std::string id;                      // of a node or instance, or run, models, evaluate, name
   std::optional<Instances> instances;  // what stood in brackets behind it
-  std::vector<std::string>
-      path;  // what comes after the first dot, split at the dots, the key in evaluate.set.KEY in one; may be empty
+  // What comes after the first dot, split at the dots, the key in evaluate.set.KEY in one; may be empty.
+  std::vector<std::string> path;
   std::string rest;  // the same, whole
 };
 

@@ -40,7 +40,7 @@ std::string read_base(const std::string& file, const std::map<std::string, std::
   if (fs::exists(status) && !fs::is_regular_file(status)) {
     throw Error(Exit::kPipeline, fmt::format("{}: is no regular file", escaped(file)));
   }
-  return read_pipeline_text(file);
+  return read_pipeline_text(file == "-" ? "./-" : file);  // "-" is standard input to the command line alone
 }
 
 // The types that the pipeline can name. What it goes on with would only be misread where a plugin is wrong.
@@ -71,10 +71,12 @@ std::optional<BaseKeys> read_base_keys(const Document& file, std::vector<Problem
   BaseKeys keys;
   const std::size_t before = problems.size();
   read_object(root, {"", "", "", &file}, "a file with \"base\"", file, problems, [&](Fields& f) { keys.fields(f); });
+  if (problems.size() == before && keys.base.text.empty())
+    problems.push_back({file.place("/base"), "\"base\" is empty; name the file that this one changes"});
   if (const std::string why = keys.name ? bad_name(*keys.name) : ""; !why.empty()) {
     problems.push_back({file.place("/name"), why});
   }
-  return problems.size() == before || !keys.base.text.empty() ? std::optional(std::move(keys)) : std::nullopt;
+  return !keys.base.text.empty() ? std::optional(std::move(keys)) : std::nullopt;
 }
 
 }  // namespace
@@ -84,6 +86,7 @@ Loaded load(const std::string& text, const std::string& file, const Registry& re
   Loaded loaded;
   std::vector<std::string> chain{file == kStandardInput ? file : whole_path(file)};
   std::optional<std::string> name;
+  std::optional<Origin> named_by;
   std::vector<PluginFile> plugins;  // of files with "base"
   auto document = std::make_unique<Document>(text, file, problems);
   while (document->complete() && document->root().is_object() && document->root().contains("base")) {
@@ -93,7 +96,10 @@ Loaded load(const std::string& text, const std::string& file, const Registry& re
       throw PipelineError(std::move(problems));
     };
     if (!keys) throw PipelineError(std::move(problems));
-    if (!name) name = keys->name;
+    if (!name && keys->name) {
+      name = keys->name;
+      named_by = Origin{"/name", "", "", document.get()};
+    }
     read_plugins(keys->plugins, *document, plugins);
     const std::string& base = keys->base.text;
     const std::string whole = whole_path(base);
@@ -120,7 +126,10 @@ Loaded load(const std::string& text, const std::string& file, const Registry& re
   loaded.spec = read_spec(loaded.nodes(), name_of(file), problems);
   if (!loaded.nodes().root().is_object()) throw PipelineError(std::move(problems));
   loaded.spec.plugins.insert(loaded.spec.plugins.end(), plugins.begin(), plugins.end());
-  if (!whole) loaded.spec.name = name.value_or(name_of(file));
+  if (!whole) {
+    loaded.spec.name = name.value_or(name_of(file));
+    loaded.spec.name_origin = named_by;
+  }
   if (options.predict) {
     loaded.spec.has_evaluate = true;
     loaded.spec.evaluate = Written();

@@ -4,7 +4,14 @@
 
 #include <algorithm>
 
+#include "graph/text.h"
+
 namespace lanewise {
+namespace {
+
+constexpr int kMostGroups = 4096;
+
+}  // namespace
 
 const std::vector<std::string>& end_rules() {
   static const std::vector<std::string> rules = {"first", "restart", "mask", "error"};
@@ -46,6 +53,13 @@ void RunSettings::fields(Fields& f) {
       .at_least(1);
   f.add("burn_in", burn_in, "samples after a stream's start that only move its state").unit("samples").at_least(0);
   f.add("accumulate", accumulate, "batches of every lane in one step").unit("rounds").at_least(1);
+  f.add("fuse", fuse,
+        "lanes of one memory as one batch each so many: off, a number, or auto: off under the reduction reference, "
+        "else 2 "
+        "on a host and 1 on a GPU");
+  const bool groups = fuse.is_number_integer() && fuse >= 1 && fuse <= kMostGroups;
+  if (!groups && fuse != "off" && fuse != "auto")
+    f.problem("fuse", fmt::format("run: \"fuse\" must be off, auto or a number of batches, not {}", shown(fuse)));
   f.add("buffers", buffers,
         "what the statistics of normalising layers are: each lane's own, or the mean of all lanes after each step; "
         "such a model needs it")
@@ -72,6 +86,12 @@ std::string Plan::reduction() const {
 const PlanNode* Plan::find(const std::string& id) const {
   const auto it = std::find_if(nodes.begin(), nodes.end(), [&](const PlanNode& node) { return node.id == id; });
   return it == nodes.end() ? nullptr : &*it;
+}
+
+std::size_t Plan::lane_count() const {
+  std::size_t count = 0;
+  for (const int lane : with_role(Role::kCompute)) count += std::max<std::size_t>(nodes[lane].fused.size(), 1);
+  return count;
 }
 
 std::vector<int> Plan::with_role(Role role) const {

@@ -41,6 +41,7 @@ struct RunSettings {
   std::int64_t tbptt = 1;           // samples of a stream in one batch, through which the backward goes
   std::int64_t burn_in = 0;         // samples after a stream's start that weigh 0
   std::int64_t accumulate = 1;      // rounds of a step
+  nlohmann::json fuse = "auto";     // off, auto, or how many batches the lanes of one memory compute (graph/fuse.h)
   std::string buffers = "";         // local, average: what a model's buffers are after a step; "": refused
   std::int64_t verify_every = 0;    // steps between comparisons of the memory domains; 0: never
   double stall_s = 30;
@@ -72,6 +73,12 @@ struct PlanEdge {
   int initial = 0;  // packets on the edge before the first firing (feedback edges)
 };
 
+// A lane that is computed together with others.
+struct FusedLane {
+  std::string id, device;
+  std::vector<std::string> streams;  // of its rows
+};
+
 struct PlanNode {
   // The number of the GPU that the node computes on; nullopt: it computes on the host, or has no device.
   std::optional<int> gpu() const;
@@ -80,13 +87,15 @@ struct PlanNode {
   std::string base;  // "gen"
   int instance = 0;  // 3
   const NodeType* type = nullptr;
-  std::string device;                         // "cpu:3"; "" for nodes without one
-  nlohmann::json params;                      // every parameter of the type with the value in force, paths made whole
-  std::vector<int> inputs;                    // indices into Plan::edges, in port order
-  std::vector<std::vector<int>> outputs;      // per output port, the edges it feeds
-  std::vector<Signature> signatures;          // per output port
-  nlohmann::ordered_json facts;               // what `check` says of it: {"parameters": 18049, "bucket": "71 KiB"}
-  Place place;                                // of the node's object in the file
+  std::string device;                     // "cpu:3"; "" for nodes without one
+  nlohmann::json params;                  // every parameter of the type with the value in force, paths made whole
+  std::vector<int> inputs;                // indices into Plan::edges, in port order
+  std::vector<std::vector<int>> outputs;  // per output port, the edges it feeds
+  std::vector<Signature> signatures;      // per output port
+  nlohmann::ordered_json facts;           // what `check` says of it: {"parameters": 18049, "bucket": "71 KiB"}
+  std::string alone;                      // why its rows are not computed with those of other lanes; "": they can be
+  std::vector<FusedLane> fused;           // the lanes that it stands for, in the order of its rows; empty: itself
+  Place place;                            // of the node's object in the file
   std::map<std::string, Place> param_places;  // of each parameter that was given
 };
 
@@ -101,10 +110,12 @@ struct Plan {
   std::string end_rule;             // first, restart, mask
   nlohmann::ordered_json expanded;  // the whole pipeline with every default and override; paths as written
   std::string digest;               // SHA-256 of `expanded`, hex
+  std::string fusion;               // which lanes are fused, or why none is; "": there is one lane
   std::vector<std::string> notes;   // what the user should know: "dropped gen.rows of evaluate.set: …"
 
   const PlanNode* find(const std::string& id) const;
   std::vector<int> with_role(Role role) const;  // node indices
+  std::size_t lane_count() const;               // each of those that are fused
   const PlanModel& model(const std::string& name) const;
   // How the lanes' gradients are added up: run.reduction, or its default, `reference` on the host and `deterministic`
   // on GPUs.

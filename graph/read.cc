@@ -308,6 +308,7 @@ Spec read_spec(const Document& document, const std::string& file_name, std::vect
   TopKeys top;
   read_object(document.root(), {}, "the pipeline", document, problems, [&](Fields& f) { top.fields(f); });
   spec.name = top.name.value_or(file_name);
+  if (top.name) spec.name_origin = Origin{"/name"};
   if (const std::string why = bad_name(spec.name); top.name && !why.empty()) {
     problems.push_back({document.place("/name"), why});
   }

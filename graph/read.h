@@ -146,8 +146,9 @@ struct Spec {
   std::vector<PluginFile> plugins;
   bool has_evaluate = false;
   std::vector<EvaluateChange> evaluate_set;
-  bool named = true;       // every node and instance has an id of its own
-  bool expandable = true;  // there are not too many nodes
+  std::optional<Origin> name_origin;  // absent: it is the file's
+  bool named = true;                  // every node and instance has an id of its own
+  bool expandable = true;             // there are not too many nodes
 
   // A node by its id, or an instance of it. instance is -1 for all.
   struct Ref {

@@ -9,6 +9,7 @@
 #include "graph/build.h"
 #include "graph/document.h"
 #include "graph/expand.h"
+#include "graph/fuse.h"
 #include "graph/load.h"
 #include "graph/read.h"
 #include "graph/text.h"
@@ -26,6 +27,15 @@ std::string endless_source(const Plan& plan) {
   return "";
 }
 
+// The id of a source that may end or not, for all that is told; "" where there is none.
+std::string source_of_unknown_end(const Plan& plan) {
+  for (const PlanNode& node : plan.nodes) {
+    if (!node.type || node.type->role != Role::kSource || node.signatures.empty()) continue;
+    if (!node.signatures[0].endless && !node.signatures[0].length) return node.id;
+  }
+  return "";
+}
+
 // What needs an end must have one.
 void check_ends(const Spec& spec, const Document& document, Settings& settings, Draft& train,
                 std::optional<Draft>& evaluation, bool predict, std::vector<Problem>& problems) {
@@ -36,9 +46,17 @@ void check_ends(const Spec& spec, const Document& document, Settings& settings, 
          fmt::format("run: \"passes\" never end, since {} is endless; give \"steps\" or \"minutes\" as well",
                      in_quotes(id))});
   }
+  const auto note = [&](const Plan& plan, const std::string& what, const std::string& bound) {
+    if (const std::string id = source_of_unknown_end(plan); !id.empty()) {
+      train.plan.notes.push_back(fmt::format(
+          "{} may be endless, which only its program knows, and then {} never ends; \"samples\" bounds it, or {}",
+          in_quotes(id), what, bound));
+    }
+  };
+  if (run.passes && !run.steps && !run.minutes) note(train.plan, "the run", "run.steps");
   if (!evaluation || settings.evaluate->steps) return;
   const std::string id = endless_source(evaluation->plan);
-  if (id.empty()) return;
+  if (id.empty()) return note(evaluation->plan, predict ? "the prediction" : "an evaluation", "evaluate.steps");
   const bool swapped =
       std::any_of(spec.nodes.begin(), spec.nodes.end(), [](const NodeSpec& node) { return node.swapped >= 0; });
   if (predict) {
@@ -154,6 +172,7 @@ Plans plan_loaded(const Loaded& loaded, const PlanOptions& options, std::vector<
   plans.types = loaded.types;
   plans.train = seal(std::move(train), spec, settings);
   if (evaluation) plans.evaluate = seal(std::move(*evaluation), spec, settings);
+  if (options.infer) fuse(plans.train, plans.evaluate, registry.find_node("merge"), options.hosts);
   return plans;
 }
 

@@ -66,12 +66,13 @@ class Keeping {
     const std::string name = fmt::format("{}", fmt::join(path, "."));
     std::vector<std::string>& list = why.empty() ? kept_ : dropped_;
     if (std::find(list.begin(), list.end(), name) == list.end()) list.push_back(name);
-    if (!why.empty() && why.find(" has no parameter ") == std::string::npos) reasons_.push_back(why);
+    if (!why.empty() && find_field(infos_, path) != nullptr) reasons_.push_back(why);
     return why.empty();
   }
 
   const std::string owner_;
   const std::function<void(Fields&)> told_;
+  const std::vector<FieldInfo> infos_ = describe(told_);
   std::vector<std::string> kept_, dropped_, reasons_;
 };
 
@@ -89,14 +90,14 @@ struct SwapKeys {
 
 void swap_node(NodeSpec& node, const Change& change, const Json& value, Changing& changing) {
   SwapKeys keys;
-  if (!read_object(value, change.origin, "--swap", changing.document, changing.problems,
+  if (!read_object(value, change.origin, "swap", changing.document, changing.problems,
                    [&](Fields& f) { keys.fields(f); }) &&
       !value.is_object()) {
     return;
   }
   for (auto [key, object] : {std::pair{"params", &keys.params}, std::pair{"each", &keys.each}}) {
     if (object->is_object()) continue;
-    changing.problem(change.origin, fmt::format("--swap: \"{}\" must be an object, not {}", key, shown(*object)));
+    changing.problem(change.origin, fmt::format("swap: \"{}\" must be an object, not {}", key, shown(*object)));
     *object = Json::object();
   }
   Written params(keys.params, change.origin.below("params")), each(keys.each, change.origin.below("each"));
@@ -125,7 +126,7 @@ void swap_node(NodeSpec& node, const Change& change, const Json& value, Changing
 
 void swap_model(ModelSpec& model, const Change& change, const Json& value, Changing& changing) {
   if (!value.is_object()) {
-    return changing.problem(change.origin, fmt::format("--swap must be an object, not {}", shown(value)));
+    return changing.problem(change.origin, fmt::format("a swap must be an object, not {}", shown(value)));
   }
   Written now(value, change.origin);
   const PartType* const type = type_of_model(now, changing.registry);

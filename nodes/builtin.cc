@@ -27,7 +27,8 @@ Registry builtin_registry() {
       window(),
       normalize(),
       fault(),  // per sample
-      pair(),   // joins
+      pair(),
+      merge(),  // joins
       compute(registry.losses),
       allreduce(),
       clip(),

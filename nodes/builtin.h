@@ -15,6 +15,7 @@ NodeType window();
 NodeType normalize();
 NodeType fault();
 NodeType pair();
+NodeType merge();
 NodeType compute(const std::vector<PartType>& losses);  // that a lane can be told
 NodeType allreduce();
 NodeType clip();

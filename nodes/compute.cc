@@ -72,10 +72,14 @@ class Compute final : public Node {
         carries_(context.plan.run.state == "carry"),
         evaluating_(context.plan.evaluating),
         predicts_(!context.node.outputs[kPrediction].empty()) {
-    lane_ = context.services.get<LaneTable>().index(context.node.id);
+    const LaneTable& lanes = context.services.get<LaneTable>();
+    lane_ = lanes.index(context.node.id);
+    parts_ = lanes.parts(lane_);
+    blames_ = parts_.size() > 1 && context.plan.run.non_finite != "allow";
     if (auto* const devices = context.services.find<DeviceTraining>()) {
       device_ = &devices->lane(lane_);
-      device_->compare_by(loss_, params.delta, element_count(*context.node.signatures[kPrediction].y));
+      if (!evaluating_)
+        device_->compare_by(loss_, params.delta, element_count(*context.node.signatures[kPrediction].y));
     }
   }
 
@@ -86,7 +90,7 @@ class Compute final : public Node {
       if (batch->cut)
         throw Error(Exit::kData, fmt::format("stream {} ended in the middle of an evaluation", batch->cut_by));
       if (device_ != nullptr) {
-        take(device_->predict(*batch, recurrent_));
+        take(device_->predict(*batch, recurrent_, loss_, params_.delta));
       } else {
         const c10::NoGradGuard no_gradient;
         forward(*batch);
@@ -111,9 +115,10 @@ class Compute final : public Node {
       flag(Flag::kCut, batch->cut);
       flag(Flag::kStop, control_->stop_wanted());
     }
-    firing.emit(kGradient, Packet::of(Gradient{lane_, weights_.round, std::move(batch)}));
+    firing.emit(kGradient, Packet::of(Gradient{lane_, weights_.round, std::move(batch), std::move(to_blame_)}));
     prediction_.reset();
     row_losses_.reset();
+    state_.reset();
   }
 
  private:
@@ -133,6 +138,18 @@ class Compute final : public Node {
   }
 
   void forward(const Batch& batch) {
+    const std::span<const Tag> rows = batch.rows;
+    const auto streams = static_cast<std::size_t>(batch.x.size(1));
+    if (!carries_ || recurrent_.size() == 0) return forward(batch, state_, {});
+    state_ = recurrent_.gather(rows.first(streams));
+    runs_ = recurrent_.runs_of(rows.first(streams));
+    at::Tensor left = state_;
+    forward(batch, left, runs_);
+    recurrent_.scatter(rows.last(streams), left);
+  }
+
+  // `state` is what the rows' streams have left, and then what these leave; undefined: every sample begins anew.
+  void forward(const Batch& batch, at::Tensor& state, std::span<const std::uint64_t> runs) {
     at::Tensor x = batch.x, y = batch.y;
     const bool masked = std::ranges::any_of(batch.rows, [](const Tag& t) { return t.weight == 0; });
     if (masked) {
@@ -149,18 +166,10 @@ class Compute final : public Node {
       return compare_rows(batch.rows);
     }
     const Pass pass{dropout_, batch.rows, !evaluating_};
-    prediction_ = carries_ && recurrent_.size() > 0 ? run_on(x, pass) : forward_afresh(replicas_.model(lane_), x, pass);
+    Model& model = replicas_.model(lane_);
+    prediction_ = state.defined() ? forward_from(model, x, state, runs, pass) : forward_afresh(model, x, pass);
     row_losses_ = counting_losses(loss_, params_.delta, prediction_, y, batch.rows);
     losses_ = losses_of_rows(row_losses_, batch.rows);
-  }
-
-  at::Tensor run_on(const at::Tensor& x, const Pass& pass) {
-    const auto streams = static_cast<std::size_t>(x.size(1));
-    at::Tensor state = recurrent_.gather(pass.rows.first(streams));
-    const at::Tensor prediction =
-        forward_from(replicas_.model(lane_), x, state, recurrent_.runs_of(pass.rows.first(streams)), pass);
-    recurrent_.scatter(pass.rows.last(streams), state);
-    return prediction;
   }
 
   // The losses of the kernel's prediction, and w · ∂r/∂prediction; both are 0 where the weight is.
@@ -202,8 +211,45 @@ class Compute final : public Node {
       add(layout.weight_at(row.stream), row.weight);
       finite = finite && std::isfinite(losses_[i]);
     }
-    flag(Flag::kNonFinite, !finite || !all_finite(bucket, layout.parameters));
+    finite = finite && all_finite(bucket, layout.parameters);
+    flag(Flag::kNonFinite, !finite);
+    if (!finite && blames_) find_parts_to_blame(batch, bucket);
     flag(Flag::kEnded, std::ranges::all_of(batch.rows, [](const Tag& t) { return t.ended; }));
+  }
+
+  // Runs the parts of a fused lane one by one, from the same states. The bucket is as it was in the end.
+  void find_parts_to_blame(const Batch& batch, at::Tensor& bucket) {
+    const at::Tensor prediction = prediction_, whole = bucket.clone();
+    const std::vector<double> losses = losses_;
+    std::int64_t begin = 0;
+    for (int p = 0; p < static_cast<int>(parts_.size()); ++p) {
+      const auto count = static_cast<std::int64_t>(parts_[p].streams.size());
+      const Batch part = columns(batch, begin, count);
+      at::Tensor state = state_.defined() ? state_.narrow(0, begin, count) : at::Tensor();
+      const auto runs = std::span(runs_).subspan(state.defined() ? static_cast<std::size_t>(begin) : 0,
+                                                 state.defined() ? static_cast<std::size_t>(count) : 0);
+      begin += count;
+      bucket.zero_();
+      forward(part, state, runs);
+      add_gradients(part.rows);
+      const bool finite = std::ranges::all_of(losses_, [](double loss) { return std::isfinite(loss); });
+      if (!finite || !all_finite(bucket, replicas_.layout().parameters)) to_blame_.push_back(p);
+    }
+    bucket.copy_(whole);
+    prediction_ = prediction;
+    losses_ = losses;
+  }
+
+  // Some of the streams of a batch.
+  static Batch columns(const Batch& batch, std::int64_t begin, std::int64_t count) {
+    Batch some{.x = batch.x.narrow(1, begin, count).contiguous(), .y = batch.y.narrow(1, begin, count).contiguous()};
+    for (std::int64_t t = 0; t < batch.x.size(0); ++t) {
+      const auto rows =
+          std::span(batch.rows)
+              .subspan(static_cast<std::size_t>(t * batch.x.size(1) + begin), static_cast<std::size_t>(count));
+      some.rows.insert(some.rows.end(), rows.begin(), rows.end());
+    }
+    return some;
   }
 
   void take(DeviceLane::Result result) {
@@ -237,14 +283,28 @@ class Compute final : public Node {
   const Dropout* const dropout_;  // null: evaluating
   const bool carries_;
   const bool evaluating_, predicts_;
-  DeviceLane* device_ = nullptr;          // null: the lane is on the host
-  int lane_ = 0;                          // of all processes' lanes
-  Weights weights_;                       // the newest token
-  at::Tensor prediction_, row_losses_;    // of the firing in progress; row_losses_ of the rows that count
-  std::vector<double> losses_, targets_;  // a value a row; a row's elements, row by row
-  Kernel* kernel_ = nullptr;              // of the firing in progress; null: autograd
-  std::vector<double> slopes_;            // w · ∂r/∂prediction, for the kernel
+  DeviceLane* device_ = nullptr;            // null: the lane is on the host
+  int lane_ = 0;                            // of all processes' lanes
+  std::span<const LaneTable::Part> parts_;  // that are fused in it
+  bool blames_ = false;                     // it is to be told which of several is not finite
+  Weights weights_;                         // the newest token
+  at::Tensor prediction_, row_losses_;      // of the firing in progress; row_losses_ of the rows that count
+  at::Tensor state_;                        // what the rows' streams had left before it; undefined: not carried
+  std::vector<std::uint64_t> runs_;         // by which runs they left it
+  std::vector<int> to_blame_;               // parts of the firing in progress
+  std::vector<double> losses_, targets_;    // a value a row; a row's elements, row by row
+  Kernel* kernel_ = nullptr;                // of the firing in progress; null: autograd
+  std::vector<double> slopes_;              // w · ∂r/∂prediction, for the kernel
 };
+
+// Why this lane's rows are not computed together with those of other lanes; "": they can be.
+std::string reason_to_be_alone(const PlanModel& model, const ModelType* type, const Model* made) {
+  if (type == nullptr || !type->plugin.empty())
+    return fmt::format("the model \"{}\" is a plugin's, which may mix the rows of a batch", model.name);
+  if (made != nullptr && !made->buffers().empty())
+    return fmt::format("the model \"{}\" keeps statistics of its batches", model.name);
+  return "";
+}
 
 // Works out the model for this lane's batches: parameters, bytes a lane.
 void infer(InferContext& context) {
@@ -275,6 +335,7 @@ void infer(InferContext& context) {
     node.signatures[kPrediction].y = output;
     if (!params.loss_path.text.empty()) check_archive(params.loss_path.text);
     const ModelType* const type = find_model_type(model->type);
+    node.alone = reason_to_be_alone(*model, type, nullptr);
     if (type == nullptr) return;  // as above
     if (type->load) {
       type->check(model->params, *batch.x, output);
@@ -282,6 +343,7 @@ void infer(InferContext& context) {
       return;
     }
     const std::unique_ptr<Model> made = type->make(model->params, *batch.x, output);
+    if (node.alone.empty()) node.alone = reason_to_be_alone(*model, type, made.get());
     constexpr std::int64_t kMostParameters = std::int64_t{1} << 40;
     if (made->parameter_count() > kMostParameters) {
       throw Error(Exit::kPipeline,

@@ -97,6 +97,8 @@ bool Rules::rule(const std::string& rule, const std::function<std::string()>& tr
     why_not = fmt::format("LibTorch threw: {}", error.what_without_backtrace());
   } catch (const std::exception& error) {
     why_not = fmt::format("it threw: {}", error.what());
+  } catch (...) {
+    why_not = "it threw something that is no exception";
   }
   result.findings.push_back({rule, why_not});
   return why_not.empty();

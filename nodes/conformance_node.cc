@@ -138,7 +138,9 @@ class NodeCheck {
     if (!made->problems.empty()) return made->problems.front().rule;
     const auto& signatures = made->node(kNode).signatures;
     if (signatures.size() != type_.outputs.size()) return "it does not tell one signature an output";
-    if (!signatures[0].x || !signatures[0].y) return "it tells no shape, though that of its input is known";
+    const bool may_ask = type_.fed;  // what it sends is known where it runs
+    if (!may_ask && (!signatures[0].x || !signatures[0].y))
+      return "it tells no shape, though that of its input is known";
     if (signatures[0].streams.empty()) return "it does not tell whose samples it sends";
     NodeRunner(*made, kNode);
     return "";
@@ -158,8 +160,10 @@ class NodeCheck {
         const at::Tensor x = batch ? fired.packet->get<Batch>().x : fired.packet->get<Sample>().x;
         const at::Tensor y = batch ? fired.packet->get<Batch>().y : fired.packet->get<Sample>().y;
         const auto shape = [&](const at::Tensor& t) { return batch ? t.sizes().slice(2).vec() : t.sizes().vec(); };
-        if (shape(x) != *told.x) return fmt::format("x is {}, and it told {}", to_string(shape(x)), to_string(*told.x));
-        if (shape(y) != *told.y) return fmt::format("y is {}, and it told {}", to_string(shape(y)), to_string(*told.y));
+        if (told.x && shape(x) != *told.x)
+          return fmt::format("x is {}, and it told {}", to_string(shape(x)), to_string(*told.x));
+        if (told.y && shape(y) != *told.y)
+          return fmt::format("y is {}, and it told {}", to_string(shape(y)), to_string(*told.y));
         const at::ScalarType target = told.integer_target ? at::kLong : dtype;
         if (x.scalar_type() != dtype)
           return fmt::format("x is {} in a run of {}", c10::toString(x.scalar_type()), c10::toString(dtype));

@@ -6,8 +6,8 @@
 // and the lanes' buffers.
 //
 //   a stream has ended       the step does not count, and the run ends
-//   not finite               run.non_finite: stop, an error that says where; skip, the step is dropped; allow, it is
-//   applied
+//   not finite               run.non_finite: stop, an error that says where; skip, the step is dropped; allow, it
+//                            is applied
 #include <ATen/ATen.h>
 
 #include "graph/plan.h"
@@ -218,6 +218,17 @@ class Optimizer final : public Node {
   // A NaN has a sign, which means nothing.
   static std::string number(double value) { return std::isnan(value) ? "nan" : fmt::format("{}", value); }
 
+  std::string blame(const LaneTable::Part& lane, const Batch& batch, const Reduced& reduced) const {
+    const std::optional<double> loss = reduced.lanes[lane.index];
+    std::string rows;
+    for (const Tag& row : batch.rows) {
+      if (std::ranges::count(lane.streams, row.stream) == 0) continue;
+      rows += fmt::format("; stream {}, run {}, seq {}", streams_.name(row.stream), row.run, row.seq);
+      if (const auto& own = reduced.streams[row.stream]) rows += ", loss " + number(*own);
+    }
+    return fmt::format("\n  {}: loss {}{}", lane.text(), loss ? number(*loss) : "none", rows);
+  }
+
   // Each process knows the samples of its own lanes.
   std::string blame(const Reduced& reduced) const {
     std::string text = fmt::format("step {}: the loss or the gradient is not finite", step_ + 1);
@@ -225,11 +236,11 @@ class Optimizer final : public Node {
     std::string own;
     for (const int lane : reduced.non_finite) {
       if (!lanes_.own().holds(lane)) continue;
-      own += fmt::format("\n  {}: loss {}", lanes_.text(lane),
-                         reduced.lanes[lane] ? number(*reduced.lanes[lane]) : "none");
-      for (const Tag& row : reduced.gradients[lane - lanes_.own().begin].batch->rows) {
-        own += fmt::format("; stream {}, run {}, seq {}", streams_.name(row.stream), row.run, row.seq);
-        if (const auto& loss = reduced.streams[row.stream]) own += ", loss " + number(*loss);
+      const Gradient& gradient = reduced.gradients[lane - lanes_.own().begin];
+      std::span<const LaneTable::Part> parts = lanes_.parts(lane);
+      for (int p = 0; p < static_cast<int>(parts.size()); ++p) {
+        if (gradient.non_finite.empty() || std::ranges::count(gradient.non_finite, p) > 0)
+          own += blame(parts[p], *gradient.batch, reduced);
       }
     }
     for (const std::string& lines : world_.gather(own)) text += lines;

@@ -62,8 +62,16 @@ class Pair final : public Node {
         check_clocks_(params.match == "auto"),
         clocks_(context.node.inputs.size()),
         since_start_(context.node.inputs.size()) {
-    for (const int edge : context.node.inputs) {
-      streams_.push_back(context.plan.nodes[source_above(context.plan, context.plan.edges[edge].from)].id);
+    for (const int e : context.node.inputs) {
+      const PlanEdge& edge = context.plan.edges[e];
+      const PlanNode& from = context.plan.nodes[edge.from];
+      streams_.push_back(context.plan.nodes[source_above(context.plan, edge.from)].id);
+      told_.push_back({from.id, from.signatures[edge.from_port]});
+    }
+    const at::ScalarType dtype = context.services.get<SourceRules>().dtype;
+    for (Told& told : told_) {
+      told.x_dtype = dtype;
+      told.y_dtype = told.signature.integer_target ? at::kLong : dtype;
     }
   }
 
@@ -76,6 +84,8 @@ class Pair final : public Node {
         continue;
       }
       samples.push_back(firing.input(i).take<Sample>());
+      check_told(samples.back().x, "x", told_[i], told_[i].signature.x, told_[i].x_dtype);
+      check_told(samples.back().y, "y", told_[i], told_[i].signature.y, told_[i].y_dtype);
       Tag& tag = samples.back().tag;
       if (tag.seq != seq_) {
         throw Error(Exit::kInternal, fmt::format("stream \"{}\" sent sample {} where {} was due: {}", streams_[i],
@@ -136,6 +146,25 @@ class Pair final : public Node {
   }
 
  private:
+  // What a node above has told of what it will send; a plugin's may send anything.
+  struct Told {
+    std::string id;
+    Signature signature;
+    at::ScalarType x_dtype = at::kFloat, y_dtype = at::kFloat;
+  };
+
+  static void check_told(const at::Tensor& sent, const char* name, const Told& told, const std::optional<Shape>& shape,
+                         at::ScalarType dtype) {
+    if (sent.defined() && sent.scalar_type() == dtype && sent.device().is_cpu() &&
+        (!shape || sent.sizes() == at::IntArrayRef(*shape))) {
+      return;
+    }
+    throw Error(Exit::kInternal,
+                fmt::format("{} sends {} as {}, where it told {} of {}; `lanewise check-node` tries its type", told.id,
+                            name, sent.defined() ? tell(sent) : "nothing", shape ? to_string(*shape) : "any shape",
+                            c10::toString(dtype)));
+  }
+
   struct Clock {
     std::vector<std::int64_t> steps;   // ns between samples of one run
     std::optional<std::int64_t> last;  // time of the newest sample of this run
@@ -221,6 +250,7 @@ class Pair final : public Node {
   std::vector<Clock> clocks_;               // by input
   std::vector<std::uint64_t> since_start_;  // samples since the stream's sequence began, by input
   std::vector<std::string> streams_;        // ids of the sources, by input
+  std::vector<Told> told_;                  // by input
 };
 
 // Problems name the node that feeds each input, since that is what a user would change.

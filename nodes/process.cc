@@ -50,14 +50,17 @@ struct ProcessParams : GeneratorParams {
     f.add("on_failure", &on_failure, "what its failure means: of the run; it is started again; its stream ends")
         .one_of({"fail", "restart", "end"});
     f.add("max_restarts", &max_restarts, "how often it is started again `within` that time").between(0, 1000);
-    f.add("within", &within, "the time that max_restarts counts in").above(0).unit("s");
-    f.add("start", &start, "how long it may take until it says hello").above(0).unit("s");
+    f.add("within", &within, "the time that max_restarts counts in").above(0).at_most(1e6).unit("s");
+    f.add("start", &start, "how long it may take until it says hello").above(0).at_most(1e6).unit("s");
     f.add("slots", &slots, "samples that it may be ahead, fewer where they are large").between(2, 4096);
     f.add("max_sample_bytes", &max_sample_bytes, "a larger sample is refused").between(16, 1 << 30).unit("bytes");
     f.add("max_state_bytes", &max_state_bytes, "a larger state is refused").between(0, 1 << 30).unit("bytes");
     GeneratorParams::fields(f);
     if (environment.is_object()) {
       for (const auto& [name, value] : environment.items()) {
+        if (name.find('\0') != std::string::npos ||
+            (value.is_string() && value.get_ref<const std::string&>().find('\0') != std::string::npos))
+          f.problem("environment", fmt::format("{} holds a zero byte, which no variable can", in_quotes(name)));
         if (name.empty() || name.find('=') != std::string::npos || name.starts_with("LANEWISE_"))
           f.problem("environment", fmt::format("{} is no name for a variable of yours", in_quotes(name)));
         if (!value.is_string())

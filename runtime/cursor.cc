@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "graph/fuse.h"
+
 namespace lanewise {
 
 void Cursors::take(const Tag& row) {
@@ -54,8 +56,7 @@ void Cursors::load(const nlohmann::json& saved, const StreamTable& streams) {
 }
 
 void Cursors::rewind(const Plan& plan, const StreamTable& streams, std::vector<std::unique_ptr<Node>>& nodes) const {
-  for (const int lane : plan.with_role(Role::kCompute)) {
-    const int join = plan.edges[plan.nodes[lane].inputs[0]].from;
+  for (const int join : joins_of_lanes(plan)) {
     std::vector<std::uint64_t> since_start;
     std::uint64_t seq = 0;
     for (const int input : plan.nodes[join].inputs) {

@@ -8,13 +8,20 @@ namespace lanewise {
 
 LaneTable::LaneTable(const Plan& whole, const StreamTable& streams, int rank, int processes)
     : rank_of_stream_(static_cast<std::size_t>(streams.size()), 0), processes_(processes) {
+  int index = 0;
   for (const int at : whole.with_role(Role::kCompute)) {
     const PlanNode& node = whole.nodes[at];
     const PlanEdge& edge = whole.edges[node.inputs[0]];
-    Lane& lane = lanes_.emplace_back(Lane{node.id, node.device, {}});
-    for (const std::string& id : whole.nodes[edge.from].signatures[edge.from_port].streams) {
-      lane.streams.push_back(streams.index(id));
-    }
+    const auto indices = [&](const std::vector<std::string>& ids) {
+      std::vector<int> all;
+      for (const std::string& id : ids) all.push_back(streams.index(id));
+      return all;
+    };
+    Lane& lane = lanes_.emplace_back(
+        Lane{node.id, node.device, indices(whole.nodes[edge.from].signatures[edge.from_port].streams), {}});
+    for (const FusedLane& part : node.fused)
+      lane.parts.push_back({index++, part.id, part.device, indices(part.streams)});
+    if (node.fused.empty()) lane.parts.push_back({index++, lane.id, lane.device, lane.streams});
   }
   own_ = lanes_of(size(), rank, processes);
   for (int r = 0; r < processes; ++r) {

@@ -1,4 +1,5 @@
-// The lanes of a plan by index, the same in every process, and which of them are this process's own.
+// The lanes of a plan by index, the same in every process, and which of them are this process's own. Fused lanes
+// (graph/fuse.h) are one.
 #pragma once
 
 #include <span>
@@ -19,10 +20,18 @@ class LaneTable {
   int size() const { return static_cast<int>(lanes_.size()); }
   LaneRange own() const { return own_; }
   int index(const std::string& id) const;  // Requires: a compute node of the plan
-  // "lane3 (cpu:3)"
+  // "lane3 (cpu:3)", or "lane[0..3] (cpu:0)" of fused ones
   std::string text(int lane) const { return lanes_[lane].id + " (" + lanes_[lane].device + ")"; }
   // Indices of the streams that feed it, in the order of its rows.
   std::span<const int> streams(int lane) const { return lanes_[lane].streams; }
+  // The lanes that are fused in it, each with its own streams; without, itself.
+  struct Part {
+    int index = 0;  // of all lanes, those that are fused counted each
+    std::string id, device;
+    std::vector<int> streams;
+    std::string text() const { return id + " (" + device + ")"; }
+  };
+  std::span<const Part> parts(int lane) const { return lanes_[lane].parts; }
   // The process that a stream is read by; 0 for one that no lane takes.
   int rank_of_stream(int stream) const { return rank_of_stream_[stream]; }
   // "rank 1 (lane4, lane5)"
@@ -32,6 +41,7 @@ class LaneTable {
   struct Lane {
     std::string id, device;
     std::vector<int> streams;
+    std::vector<Part> parts;
   };
   std::vector<Lane> lanes_;
   std::vector<int> rank_of_stream_;

@@ -1,16 +1,24 @@
 #include "runtime/ledger.h"
 
+#include "graph/fuse.h"
+
 namespace lanewise {
+namespace {
+
+// An edge to a lane, or to where the batches of fused lanes are put together; taps account for nothing.
+bool carries_batches(const Plan& plan, const PlanEdge& edge) {
+  const NodeType& to = *plan.nodes[edge.to].type;
+  return edge.initial == 0 && (to.role == Role::kCompute || to.inputs[edge.to_port].carries == "batch") &&
+         to.role != Role::kSink;
+}
+
+}  // namespace
 
 void Ledger::close(const Plan& plan, const Flow& flow, const StreamTable& streams) {
   const FlowReport report = flow.report();
   // The one way from a source to its lane: a stream may also feed taps, which account for nothing.
   std::vector<int> stream_of(plan.edges.size(), -1);  // edges that carry samples of one stream
-  std::vector<bool> batches(plan.edges.size(), false);
-  for (const int lane : plan.with_role(Role::kCompute)) {
-    const int batch_edge = plan.nodes[lane].inputs[0];
-    batches[batch_edge] = true;
-    const int join = plan.edges[batch_edge].from;
+  for (const int join : joins_of_lanes(plan)) {
     const std::vector<int>& inputs = plan.nodes[join].inputs;
     for (const int input : inputs) {
       std::vector<int> way = {input};
@@ -31,11 +39,11 @@ void Ledger::close(const Plan& plan, const Flow& flow, const StreamTable& stream
   flow.for_each_left([&](int edge, const Packet& packet) {
     if (packet.is_end()) return;
     if (stream_of[edge] >= 0) ++accounts_[stream_of[edge]].left;
-    if (batches[edge]) {
+    if (carries_batches(plan, plan.edges[edge])) {
       for (const Tag& row : packet.get<Batch>().rows) leave(row);
     }
     // In an evaluation, what the score node did not come to; in training, predictions are copies for taps.
-    if (plan.evaluating && plan.nodes[plan.edges[edge].to].type->internal) {
+    if (plan.evaluating && plan.nodes[plan.edges[edge].to].type->name == "score") {
       for (const Tag& row : packet.get<Prediction>().batch->rows) leave(row);
     }
   });

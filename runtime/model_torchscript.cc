@@ -186,8 +186,19 @@ void try_rows(const Contents& contents, ScriptModule& module, const at::Tensor& 
                 /*training=*/false);
   };
   const at::Tensor drawn = library_random_state();
-  const Result both = run(kTrialRows), one = run(1);
+  const at::Tensor given = x.clone();
+  const Result both = run(kTrialRows), again = run(kTrialRows), one = run(1);
   if (!at::equal(drawn, library_random_state())) return;
+  if (!x.equal(given)) {
+    refuse(contents,
+           "forward changes its input in its place, as x.mul_(2) does; others read it, too: make a new one, as "
+           "x * 2 does");
+  }
+  if (!alike(both.y, again.y)) {
+    refuse(contents,
+           "the same rows give another result when it is called again: it changes a buffer of its own that its "
+           "result depends on");
+  }
   const auto apart = [](const at::Tensor& a, const at::Tensor& b) {
     return a.defined() && !alike(a.narrow(0, 0, 1), b);
   };

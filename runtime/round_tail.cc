@@ -14,15 +14,17 @@ void read_tail(Reduced& reduced, double n, std::span<const double> tail, const B
   reduced.streams.resize(layout.streams);
   reduced.all_ended = true;
   for (int lane = 0; lane < lanes.size(); ++lane) {
-    double sum = 0, weight = 0;
-    for (const int s : lanes.streams(lane)) {
-      const double l = at(layout.loss_at(s)), w = at(layout.weight_at(s));
-      reduced.streams[s] = mean(l, w);
-      sum += l;
-      weight += w;
+    for (const LaneTable::Part& part : lanes.parts(lane)) {
+      double sum = 0, weight = 0;
+      for (const int s : part.streams) {
+        const double l = at(layout.loss_at(s)), w = at(layout.weight_at(s));
+        reduced.streams[s] = mean(l, w);
+        sum += l;
+        weight += w;
+      }
+      total += sum;
+      reduced.lanes.push_back(mean(sum, weight));
     }
-    total += sum;
-    reduced.lanes.push_back(mean(sum, weight));
     const auto flag = [&](Flag which) { return at(layout.flag_at(lane, which)) != 0; };
     reduced.all_ended = reduced.all_ended && flag(Flag::kEnded);
     reduced.cut = reduced.cut || flag(Flag::kCut);

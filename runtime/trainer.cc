@@ -91,6 +91,9 @@ class Trainer::Impl final : public RunControl {
     } catch (const std::exception& error) {
       exit = Exit::kInternal;
       record_.reason = what_without_stack(error);
+    } catch (...) {
+      exit = Exit::kInternal;
+      record_.reason = "something was thrown that is no exception; a plugin may be at fault";
     }
     nodes_.clear();
     generators_.reset();
@@ -245,7 +248,11 @@ class Trainer::Impl final : public RunControl {
     nodes_ = make_nodes(train_, services_);
     if (checkpoint) restore_nodes(parts(), *checkpoint, nodes_);
     if (accelerator_ != nullptr) accelerator_->settle();
+    if (options_.resume && world_.first()) write_manifest();  // of what is known to go on
+    begun_ = true;
   }
+
+  void write_manifest() { directory_->write("manifest.json", manifest(plans_, threads_).dump(2) + "\n"); }
 
   // Opens the run directory, which is the first process's; the checkpoint to go on from, if any.
   std::optional<Checkpoint> open_directory() {
@@ -290,7 +297,7 @@ class Trainer::Impl final : public RunControl {
       kept = checkpoint->manifest.at("lengths").get<RunDirectory::Lengths>();
     }
     directory_ = std::make_unique<RunDirectory>(options_.directory, say, std::move(kept));
-    directory_->write("manifest.json", manifest(plans_, threads_).dump(2) + "\n");
+    if (!options_.resume) write_manifest();
     writer_ = std::make_unique<CheckpointWriter>(
         [this](const Checkpoint& c, std::optional<double> score) {
           directory_->sync(c.manifest.at("lengths").get<RunDirectory::Lengths>());
@@ -557,7 +564,8 @@ class Trainer::Impl final : public RunControl {
     if (world_.size() > 1 && !all_told_ && !flow_report_.nodes.empty())  // without what the others know
       flow_report_ = merge_reports(plans_.train, {flow_report_});
     report_ = make_report(exit);
-    if (directory_ == nullptr) return exit;
+    if (options_.resume && !begun_) report_["begun"] = false;  // what the run has left stays as it is
+    if (directory_ == nullptr || report_.contains("begun")) return exit;
     const auto attempt = [&](const std::function<void()>& write) {
       try {
         write();
@@ -664,6 +672,7 @@ class Trainer::Impl final : public RunControl {
   double flushed_ = 0;  // training_seconds() then
   std::optional<std::uint64_t> saved_at_;
   double seconds_ = 0;  // of training, evaluations included
+  bool begun_ = false;  // all is ready for the first step
   bool closed_ = false;
   FlowReport flow_report_;
   bool all_told_ = false;  // the report's accounts are those of all processes

@@ -41,7 +41,8 @@ class Trainer {
   ~Trainer();
 
   // Trains to the end. Whatever happens, the report is complete and, with a directory, written. Never throws:
-  // what went wrong is in the report ("exit", "reason"). Of several processes all run the same plans, and the first
+  // what went wrong is in the report ("exit", "reason"). A run that cannot be resumed stays as it is; the report then
+  // says "begun": false, and is not written. Of several processes all run the same plans, and the first
   // writes; the reports of the others tell how it ended, and nothing more.
   nlohmann::ordered_json run();
 

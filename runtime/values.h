@@ -61,7 +61,8 @@ struct Sample {
   Tag tag;
 };
 
-// The rows of one lane in one round: k time steps of n streams, row i of step t being stream i of the lane.
+// The rows of one lane, or of fused ones, in one round: k time steps of n streams, row i of step t being stream i of
+// the lane.
 struct Batch {
   at::Tensor x, y;        // [k, n, …]
   at::Tensor known;       // [k, n, …] like y, NaN where unknown; undefined: not evaluating
@@ -75,6 +76,7 @@ struct Gradient {
   int lane = 0;
   std::uint64_t round = 0;
   std::shared_ptr<const Batch> batch;  // that it is of
+  std::vector<int> non_finite = {};    // where it is not finite, the parts of a fused lane to blame; empty: any may be
 };
 
 struct Prediction {
@@ -94,10 +96,10 @@ struct Reduced {
   bool complete = true;        // the step's last round, or the one that drops it under `skip`
   double n = 0;                // sum of row weights over all lanes
   std::optional<double> loss;  // sum of w * r over all rows / n; nullopt when n is 0
-  std::vector<std::optional<double>> lanes;    // per lane, its own mean
+  std::vector<std::optional<double>> lanes;    // per lane, its own mean; each of those that are fused
   std::vector<std::optional<double>> streams;  // per stream, its own mean
   std::vector<Gradient> gradients;             // by lane, of this round
-  std::vector<int> non_finite;                 // lanes whose loss or gradient is not finite
+  std::vector<int> non_finite;                 // lanes, fused ones as one, whose loss or gradient is not finite
   bool all_ended = false;                      // every stream has given all that was asked
   bool cut = false;                            // a lane has no batch: a stream under on_end `first` has ended
   bool stop = false;                           // a lane was asked to stop after this step

@@ -99,7 +99,9 @@ Json describe_edges(const Plan& plan) {
 }
 
 Json describe(const Plan& plan) {
-  return {{"nodes", describe_nodes(plan)}, {"edges", describe_edges(plan)}, {"end_rule", plan.end_rule}};
+  Json json = {{"nodes", describe_nodes(plan)}, {"edges", describe_edges(plan)}, {"end_rule", plan.end_rule}};
+  if (!plan.fusion.empty()) json["fusion"] = plan.fusion;
+  return json;
 }
 
 Json describe_models(const Plan& plan) {
@@ -177,6 +179,7 @@ std::string text_of_plan(const std::string& title, const Json& plan) {
   text += fmt::format("  edges: {}\n{}", count(plan["edges"]), columns(edges, "    "));
   text += "  parameters\n" + columns(params, "    ");
   if (!facts.empty()) text += "  sizes, of each\n" + columns(facts, "    ");
+  if (plan.contains("fusion")) text += fmt::format("  {}\n", plan["fusion"].get<std::string>());
   return text + fmt::format("  when a stream ends: {}\n", plan["end_rule"].get<std::string>());
 }
 

@@ -112,6 +112,7 @@ int check_node_command(const Arguments& arguments) {
   for (const PartType& type : types.losses) {
     names.push_back(type.name);
     if (type.name != name) continue;
+    if (all.empty()) params_of(name, sets, type.fields);  // else of the model of that name
     all.push_back({fmt::format("{} (loss{})", name, from(type)), check_loss(loss_type(name))});
   }
   if (all.empty()) {

@@ -98,6 +98,7 @@ const std::vector<Command>& commands() {
 
 int command_line(const Arguments& arguments) {
   prepare_descriptors();
+  keep_output_apart();
   ignore_write_signals();
   const bool json = std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
   const auto failed = [json](Exit exit, const std::string& message, const PipelineError* pipeline) {
@@ -116,6 +117,8 @@ int command_line(const Arguments& arguments) {
     return failed(Exit::kInternal, "there is not enough memory; use a smaller model or fewer lanes", nullptr);
   } catch (const std::exception& e) {
     return failed(Exit::kInternal, std::string(e.what()) + "; this is a fault of lanewise, please report it", nullptr);
+  } catch (...) {
+    return failed(Exit::kInternal, "something was thrown that is no exception; a plugin may be at fault", nullptr);
   }
 }
 

@@ -31,8 +31,8 @@ int export_command(const Arguments& arguments);          // tools/export.cc
 int explain_config_command(const Arguments& arguments);  // tools/explain.cc
 int diff_command(const Arguments& arguments);            // tools/diff.cc
 int completion_command(const Arguments& arguments);      // tools/completion.cc
-int check_node_command(const Arguments& arguments);       // tools/check_node.cc
-int new_node_command(const Arguments& arguments);         // tools/new_node.cc
+int check_node_command(const Arguments& arguments);      // tools/check_node.cc
+int new_node_command(const Arguments& arguments);        // tools/new_node.cc
 
 // The whole command after its own name: runs the subcommand, prints what went wrong, returns the exit code.
 int command_line(const Arguments& arguments);

@@ -9,6 +9,14 @@ namespace lanewise {
 namespace {
 
 constexpr const char* kBash = R"sh(# lanewise for bash: source <(lanewise completion bash)
+_lanewise_offer() {  # offers the lines of standard input that begin with $1, with $2 behind
+  local line quoted
+  while IFS= read -r line; do
+    [ "${line#"$1"}" = "$line" ] && [ -n "$1" ] && continue
+    printf -v quoted %q "$line"  # a file may hold any names
+    COMPREPLY+=("$quoted$2")
+  done
+}
 _lanewise() {
   local current=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} previous=${COMP_WORDS[COMP_CWORD-1]} word
   COMPREPLY=()
@@ -19,15 +27,21 @@ _lanewise() {
   if [ "$previous" = --set ] || [ "$command $COMP_CWORD" = "explain-config 3" ]; then
     for word in "${COMP_WORDS[@]:2}"; do
       [ -f "$word" ] || continue
-      COMPREPLY=($(compgen -W "$(lanewise explain-config "$word" --keys 2>/dev/null)" -- "$current"))
-      [ "$previous" != --set ] || COMPREPLY=("${COMPREPLY[@]/%/=}")
+      local behind=
+      [ "$previous" != --set ] || behind='='
+      _lanewise_offer "$current" "$behind" < <(lanewise explain-config "$word" --keys 2>/dev/null |
+        { [ -n "$behind" ] && grep -vE '^[^.]+[.]type$' || cat; })  # types are swapped, not set
       compopt -o nospace 2>/dev/null
       return
     done
   fi
   case $current in
-    -*) COMPREPLY=($(compgen -W "$(lanewise "$command" --list-options 2>/dev/null)" -- "$current")) ;;
-    *) [ "$command" != nodes ] || COMPREPLY=($(compgen -W "$(lanewise nodes --names 2>/dev/null)" -- "$current")) ;;
+    -*) _lanewise_offer "$current" '' < <(lanewise "$command" --list-options 2>/dev/null) ;;
+    *)
+      case $command in
+        nodes | check-node) _lanewise_offer "$current" '' < <(lanewise nodes --names 2>/dev/null) ;;
+      esac
+      ;;
   esac
 }
 complete -o default -F _lanewise lanewise
@@ -52,7 +66,7 @@ _lanewise() {
   fi
   if [[ $PREFIX == -* ]]; then
     compadd -- ${(f)"$(lanewise $command --list-options 2>/dev/null)"}
-  elif [[ $command == nodes ]]; then
+  elif [[ $command == nodes || $command == check-node ]]; then
     compadd -- ${(f)"$(lanewise nodes --names 2>/dev/null)"}
   else
     _files

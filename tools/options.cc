@@ -30,7 +30,8 @@ void Options::flag(const std::string& names, bool& value, const std::string& hel
 
 void Options::text(const std::string& names, std::string& value, const std::string& help,
                    const std::string& placeholder) {
-  app_.add_option(names, value, help)->type_name(placeholder);
+  const auto given = [](const std::string& text) { return text.empty() ? std::string("it is empty") : std::string(); };
+  app_.add_option(names, value, help)->type_name(placeholder)->check(given, "");
 }
 
 void Options::pipeline() {

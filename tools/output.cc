@@ -1,5 +1,6 @@
 #include "tools/output.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -29,16 +30,24 @@ int write_all(int descriptor, const std::string& text) noexcept {
   return 0;
 }
 
+int g_output = STDOUT_FILENO;  // set before any thread is started
+
 }  // namespace
 
+void keep_output_apart() {
+  const int own = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  if (own < 0 || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) return;  // no descriptor is left: then they share it
+  g_output = own;
+}
+
 void Output::write(const std::string& text) {
-  if (const int error = write_all(STDOUT_FILENO, visible(text))) {
+  if (const int error = write_all(g_output, visible(text))) {
     throw Error(Exit::kCommandLine, fmt::format("standard output cannot be written ({}); send it somewhere else",
                                                 std::generic_category().message(error)));
   }
 }
 
-void Output::try_write(const std::string& text) noexcept { write_all(STDOUT_FILENO, visible(text)); }
+void Output::try_write(const std::string& text) noexcept { write_all(g_output, visible(text)); }
 
 void write_error(const std::string& text) noexcept { write_all(STDERR_FILENO, visible(text)); }
 

@@ -17,6 +17,10 @@ class Output {
   void try_write(const std::string& text) noexcept;
 };
 
+// What plugins, modules and libraries print goes to standard error from now on, so that standard output holds what the
+// command writes alone. Before any thread is started; the standard descriptors are open.
+void keep_output_apart();
+
 // To standard error, where there is nothing to be done when it fails. Control characters are made visible.
 void write_error(const std::string& text) noexcept;
 // The same with a newline behind it: what notes for the user are told by.

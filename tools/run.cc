@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "graph/text.h"
 #include "nodes/plugins.h"
 #include "nodes/process.h"
 #include "tools/options.h"
@@ -108,6 +109,12 @@ int run_command(const Arguments& arguments) {
         return shapes.empty() ? std::move(first) : options.plan(registry, shapes);
       },
       timeout_s);
+  if (find_bad_utf8(plans.source.file) != std::string::npos) {
+    throw Error(Exit::kCommandLine,
+                fmt::format("{}: this path is not UTF-8, so that the run's manifest could not name it; "
+                            "rename the file or its folder",
+                            escaped(plans.source.file)));
+  }
   const std::unique_ptr<World> world = meet_processes(plans, resume ? "run --resume-if-any" : "run", timeout_s);
   if (world == nullptr || world->first()) {
     try {

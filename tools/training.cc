@@ -47,8 +47,13 @@ std::string agreement_difference(const std::string& first, const std::string& ot
 // What can be cut into parts for so many processes.
 void check_parts(const Plan& train, int processes) {
   if (const std::size_t lanes = train.with_role(Role::kCompute).size(); static_cast<std::size_t>(processes) > lanes) {
-    throw Error(Exit::kCommandLine,
-                fmt::format("there are {} processes for {} lanes; start one a lane at most", processes, lanes));
+    throw Error(
+        Exit::kCommandLine,
+        lanes == train.lane_count()
+            ? fmt::format("there are {} processes for {} lanes; start one a lane at most", processes, lanes)
+            : fmt::format("there are {} processes for {}, which cannot be cut; run.fuse takes as many batches as there "
+                          "are processes, or off",
+                          processes, train.fusion));
   }
   for (const PlanNode& node : train.nodes) {
     if (node.type->role != Role::kSink) continue;
@@ -146,7 +151,7 @@ int train_and_tell(Plans plans, RunOptions options, bool json) {
   if (world != nullptr && !world->first()) return code;
   if (json) {
     Output().write(to_text(report) + "\n");
-  } else {
+  } else if (!report.contains("begun")) {
     Output().write(summary(report, directory));
   }
   return code;

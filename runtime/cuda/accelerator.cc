@@ -35,14 +35,16 @@ constexpr std::chrono::seconds kFarewell{5}, kSetUp{60};
 // A GPU has not done its work when it was bid farewell: nothing that would wait for it is asked of CUDA any more.
 std::atomic<bool> hangs = false;
 
-// Until the stream has nothing to do, or so long. Whether it has.
-bool wait_for_stream(cudaStream_t stream, std::chrono::seconds timeout) {
+// Until the stream has nothing to do, or so long: cudaErrorNotReady then, else what its work has come to.
+cudaError_t wait_for_stream(cudaStream_t stream, std::chrono::seconds timeout) {
   const auto until = std::chrono::steady_clock::now() + timeout;
-  while (cudaStreamQuery(stream) == cudaErrorNotReady) {
-    if (std::chrono::steady_clock::now() > until) return false;
+  while (true) {
+    const cudaError_t state = cudaStreamQuery(stream);
+    if (state != cudaErrorNotReady) return state;
+    cudaGetLastError();  // the query leaves it behind, and others would take it for theirs
+    if (std::chrono::steady_clock::now() > until) return state;
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
-  return true;
 }
 
 [[noreturn]] void fail(int gpu, const std::string& why) {
@@ -270,9 +272,10 @@ class CudaAccelerator final : public Accelerator {
   std::unique_ptr<DeviceQueue> make_queue(int gpu) override { return std::make_unique<CudaQueue>(gpu); }
   // Not of LibTorch's pool, which asks the streams that have used a piece, when it is given back, and these are gone
   // then. To free it is to wait for the GPU: where one hangs, it is left to the end of the process.
-  at::Tensor host_memory(std::int64_t bytes) override {
+  at::Tensor host_memory(int gpu, std::int64_t bytes) override {
+    const c10::cuda::CUDAGuard device(static_cast<c10::DeviceIndex>(gpu));  // else it would be another process's
     void* memory = nullptr;
-    check(cudaHostAlloc(&memory, static_cast<std::size_t>(bytes), cudaHostAllocPortable), 0);
+    check(cudaHostAlloc(&memory, static_cast<std::size_t>(bytes), cudaHostAllocPortable), gpu);
     std::memset(memory, 0, static_cast<std::size_t>(bytes));
     return at::from_blob(
         memory, {bytes}, [](void* m) { hangs ? cudaSuccess : cudaFreeHost(m); }, at::TensorOptions(at::kByte));
@@ -287,9 +290,10 @@ class CudaAccelerator final : public Accelerator {
       const auto index = static_cast<c10::DeviceIndex>(gpu);
       if (!c10::cuda::hasPrimaryContext(index)) continue;
       const c10::cuda::CUDAGuard device(index);
-      if (!wait_for_stream(c10::cuda::getDefaultCUDAStream(index).stream(), kSetUp))
+      const cudaError_t state = wait_for_stream(c10::cuda::getDefaultCUDAStream(index).stream(), kSetUp);
+      if (state == cudaErrorNotReady)
         fail(gpu, fmt::format("it has not done in {} s what it was given to set up; it hangs", kSetUp.count()));
-      check(cudaGetLastError(), gpu);
+      check(state, gpu);
     }
   }
   std::string name(int gpu) const override {

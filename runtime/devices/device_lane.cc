@@ -55,6 +55,7 @@ DeviceLane::DeviceLane(Accelerator& accelerator, int gpu, Replicas& replicas, in
       streams_(std::move(streams)),
       carries_(carries && replicas.any_model().state_size() > 0),
       dropout_(dropout),
+      gpu_(gpu),
       device_(accelerator.device(gpu)),
       accelerator_(accelerator),
       runs_(streams_.size()),
@@ -96,6 +97,14 @@ void DeviceLane::reduce_in_parts(const std::vector<BucketPart>& parts, HandOver 
 void DeviceLane::wait_for_parts() {
   const auto so = [this] { return queue_->reached(0) && handed_over_ == rounds_; };  // reached() throws what has failed
   if (watch_ != nullptr && !comes_true(so, patience_.timeout)) fail_late(patience_);
+}
+
+void DeviceLane::wait_for_parts_in_vain() noexcept {
+  constexpr std::chrono::seconds kFarewell{5};
+  try {
+    if (watch_ != nullptr) comes_true([this] { return queue_->reached(0) && handed_over_ == rounds_; }, kFarewell);
+  } catch (const std::exception&) {  // the lane's work has failed: it hands nothing over any more
+  }
 }
 
 std::uint64_t DeviceLane::rounds_done() {
@@ -143,7 +152,7 @@ void DeviceLane::make_slots(const Batch& batch) {
     const auto room_of = [&](const Part& part) { return (bytes_of(part) + kAlignment - 1) / kAlignment * kAlignment; };
     std::int64_t bytes = 0;
     for (const Part& part : parts) bytes += room_of(part);
-    slot->host_bytes = accelerator_.host_memory(bytes);
+    slot->host_bytes = accelerator_.host_memory(gpu_, bytes);
     slot->device_bytes = at::empty({bytes}, at::TensorOptions(at::kByte).device(device_));
     std::int64_t at = 0;
     for (const Part& part : parts) {
@@ -312,7 +321,8 @@ DeviceLane::Result DeviceLane::result() {
   return result;
 }
 
-DeviceLane::Result DeviceLane::predict(const Batch& batch, RecurrentState& recurrent) {
+DeviceLane::Result DeviceLane::predict(const Batch& batch, RecurrentState& recurrent, const LossType& loss,
+                                       double delta) {
   Result result;
   const std::span rows(batch.rows);
   at::Tensor x = batch.x.clone(), y = batch.y.clone(), state;
@@ -330,7 +340,7 @@ DeviceLane::Result DeviceLane::predict(const Batch& batch, RecurrentState& recur
     } else {
       prediction = forward_afresh(model, on_device, pass);
     }
-    counting = counting_losses(loss_, delta_, prediction, y.to(device_), rows);
+    counting = counting_losses(loss, delta, prediction, y.to(device_), rows);
   });
   wait_for_all(*queue_, patience_);
   queue_->run([&] {

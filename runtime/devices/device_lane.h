@@ -36,8 +36,7 @@ class DeviceLane {
              const Dropout& dropout, std::chrono::milliseconds timeout);
   ~DeviceLane();
 
-  // Before the first round.
-  // `outputs`: values of a prediction.
+  // Before the first round: by what train() compares. `outputs`: values of a prediction.
   void compare_by(LossType loss, double delta, std::int64_t outputs);
 
   // Before the first round: all parts but the last are handed over, in their order and by any thread, when their
@@ -46,17 +45,20 @@ class DeviceLane {
   void reduce_in_parts(const std::vector<BucketPart>& parts, HandOver hand_over);
   // Returns when those of the last train() have been handed over: at once on a GPU, where this is a part of issuing.
   void wait_for_parts();
+  // The same where a run has failed: for some seconds, and without a word.
+  void wait_for_parts_in_vain() noexcept;
 
   // Issues a round, `number` in messages: the bucket then holds the gradient and the tail, but for the flag of what is
   // not finite. By one thread at a time. `predicts`: result() will be asked for. Waits where the device is two rounds
   // behind; throws Error(kDevice) when it does not come on.
   void train(std::shared_ptr<const Batch> batch, std::uint64_t number, bool stop, bool predicts);
-  // Of an evaluation, whose state is in `recurrent`. Waits for the device, as result() does.
+  // Of an evaluation, whose state is in `recurrent`, and which compares by a loss of its own. Waits for the device, as
+  // result() does.
   struct Result {
     at::Tensor prediction;       // [k, n, …], on the host
     std::vector<double> losses;  // a row each; 0 where the weight is
   };
-  Result predict(const Batch& batch, RecurrentState& recurrent);
+  Result predict(const Batch& batch, RecurrentState& recurrent, const LossType& loss, double delta);
   // Of the last train().
   Result result();
 
@@ -104,6 +106,7 @@ class DeviceLane {
   LossType loss_;
   double delta_ = 1;
   std::int64_t outputs_ = 0;
+  const int gpu_;
   const at::Device device_;
   Accelerator& accelerator_;
   at::Tensor loss_at_, weight_at_;   // places in the bucket of each row's stream, [n]

@@ -80,7 +80,7 @@ DeviceReduction::DeviceReduction(World& world, Replicas& replicas, Accelerator& 
     domain.workspace = zeros(bucket_pass_workspace(layout.parameters, layout.lanes), at::kByte);
     domain.telling = zeros(kOutcomeCount + layout.tail(), at::kDouble);
     for (at::Tensor& told : domain.told)
-      told = accelerator.host_memory(static_cast<std::int64_t>(domain.telling.nbytes())).view(at::kDouble);
+      told = accelerator.host_memory(gpus[d], static_cast<std::int64_t>(domain.telling.nbytes())).view(at::kDouble);
     domain.patience = {fmt::format("the reduction on cuda:{}, with what it waits for,", gpus[d]), options.peer_timeout};
     domain.queue = accelerator.make_queue(gpus[d]);
   }

@@ -55,6 +55,11 @@ DeviceTraining::DeviceTraining(const Parts& parts)
   }
 }
 
+// A lane may still be at work when another has failed, and hands over to the reduction.
+DeviceTraining::~DeviceTraining() {
+  for (const auto& lane : lanes_) lane->wait_for_parts_in_vain();
+}
+
 DeviceLane& DeviceTraining::lane(int lane) { return *lanes_[lane - replicas_.first_lane()]; }
 
 void DeviceTraining::reduce(RoundOfStep round) {

@@ -37,6 +37,7 @@ class DeviceTraining {
   };
   // Waits until the ranks of other processes have come. Throws Error(kDevice) or Error(kPeer).
   explicit DeviceTraining(const Parts& parts);
+  ~DeviceTraining();
 
   // Of this process.
   DeviceLane& lane(int lane);
@@ -60,7 +61,8 @@ class DeviceTraining {
   void save_state(RecurrentState& recurrent);
   void load_state(const RecurrentState& recurrent);
 
-  // What each lane did last, a line each, for a run that has failed; "" before the first round. While nothing is issued.
+  // What each lane did last, a line each, for a run that has failed; "" before the first round. While nothing is
+  // issued.
   std::string flight_record();
   // For the report: devices, and how rounds were issued.
   nlohmann::ordered_json told() const;

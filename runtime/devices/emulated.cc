@@ -197,7 +197,7 @@ class EmulatedAccelerator final : public Accelerator {
     return std::make_unique<EmulatedQueue>(number("LANEWISE_EMULATED_DELAY_US", 1'000'000), queues_,
                                            queues_ == queue ? work : 0);
   }
-  at::Tensor host_memory(std::int64_t bytes) override { return at::zeros({bytes}, at::kByte); }
+  at::Tensor host_memory(int, std::int64_t bytes) override { return at::zeros({bytes}, at::kByte); }
   std::unique_ptr<DeviceStreams> streams(std::vector<DeviceQueue*> queues, int first_rank) override {
     return std::make_unique<EmulatedStreams>(nccl(), std::move(queues), first_rank);
   }

@@ -5,9 +5,8 @@
 //   LANEWISE_EMULATED_DELAY_US=200   each piece of work comes up to so many microseconds later
 //   LANEWISE_EMULATED_NCCL=PATH      tests/fake_nccl, where lanes on several of them train together
 //   LANEWISE_EMULATED_PART_BYTES=64  gradients are reduced in parts of at least so many bytes
-//   LANEWISE_EMULATED_HANG=4:30      the 4th queue that is made never ends its 30th piece of work; a lane makes two,
-//   the
-//                                    second being that of its rounds
+//   LANEWISE_EMULATED_HANG=4:30      the 4th queue that is made never ends its 30th piece of work; a lane makes two, of
+//                                    which the second is that of its rounds
 #pragma once
 
 #include <memory>

@@ -104,8 +104,8 @@ class Accelerator {
   // Where tensors of a GPU lie.
   virtual at::Device device(int gpu) const = 0;
   virtual std::unique_ptr<DeviceQueue> make_queue(int gpu) = 0;
-  // Memory of the host that a device copies from and to while the host goes on: bytes.
-  virtual at::Tensor host_memory(std::int64_t bytes) = 0;
+  // Memory of the host that a GPU copies from and to while the host goes on: bytes. From any thread.
+  virtual at::Tensor host_memory(int gpu, std::int64_t bytes) = 0;
   // For NCCL: what rank i of this process uses, by its queue. The queues outlive it.
   virtual std::unique_ptr<DeviceStreams> streams(std::vector<DeviceQueue*> queues, int first_rank) = 0;
   // Path of NCCL's library.

@@ -12,7 +12,7 @@ namespace lanewise {
 
 class WorkerThread {
  public:
-  // What was posted and has not begun is dropped; what has begun is waited for.
+  // What was posted before is done first.
   ~WorkerThread() {
     thread_.request_stop();
     wake_.notify_all();

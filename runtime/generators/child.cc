@@ -84,7 +84,9 @@ void GeneratorChild::send(MessageOut& message, int descriptor) const {
   }
   if (::sendmsg(control_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return;
   if (errno == EAGAIN || errno == EWOULDBLOCK) throw ProtocolError("order", "it does not read what it is sent");
-  // EPIPE, ECONNRESET: it is gone, which is told where its messages end.
+  // That it is gone is told where its messages end.
+  if (errno != EPIPE && errno != ECONNRESET && errno != ENOTCONN)
+    throw ProtocolError("order", "it cannot be sent anything: " + std::system_category().message(errno));
 }
 
 std::optional<MessageIn> GeneratorChild::receive() {

@@ -53,6 +53,23 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return all;
 }
 
+// Where a program may be: a path as it is, a name in each folder of the PATH that the program is to have.
+std::vector<std::string> programs_of(const std::string& name, const std::vector<std::string>& variables) {
+  if (name.find('/') != std::string::npos) return {name};
+  std::string_view path = "/usr/local/bin:/usr/bin:/bin";
+  for (const std::string& variable : variables) {
+    if (variable.starts_with("PATH=")) path = std::string_view(variable).substr(5);
+  }
+  std::vector<std::string> programs;
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find(':', begin), path.size());
+    const std::string_view folder = path.substr(begin, end - begin);
+    programs.push_back((folder.empty() ? "." : std::string(folder)) + "/" + name);
+    begin = end + 1;
+  }
+  return programs;
+}
+
 // What could not be done, and the system's reason; from the child, through a pipe that the program's start closes.
 struct Failure {
   char what[32] = {};
@@ -62,6 +79,7 @@ struct Failure {
 // What the child does between its birth and the program, in memory that is still the parent's: system calls alone.
 struct Birth {
   const char* folder;
+  char* const* programs;  // where the program may be, the first that is there
   char* const* arguments;
   char* const* variables;
   int input, output, errors, inherited, told;
@@ -82,11 +100,23 @@ struct Birth {
     sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
     if (::dup2(input, 0) < 0 || ::dup2(output, 1) < 0 || ::dup2(errors, 2) < 0) fail("redirect its output");
-    ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
-    ::fcntl(inherited, F_SETFD, 0);
+    close_all_on_start();
+    if (::fcntl(inherited, F_SETFD, 0) != 0) fail("hand over its socket");
     if (::chdir(folder) != 0) fail("enter its folder");
-    ::execvpe(arguments[0], arguments, variables);
+    int error = ENOENT;
+    for (char* const* program = programs; *program != nullptr; ++program) {
+      ::execve(*program, arguments, variables);
+      if (errno != ENOENT && errno != ENOTDIR) error = errno;
+      if (errno != ENOENT && errno != ENOTDIR && errno != EACCES) break;  // it is there
+    }
+    errno = error;
     fail("start the program");
+  }
+  // All descriptors but the standard ones, one by one where the system is too old to do it at once.
+  static void close_all_on_start() {
+    if (::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
+    const long most = ::sysconf(_SC_OPEN_MAX);
+    for (int descriptor = 3; descriptor < most; ++descriptor) ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
   }
 };
 
@@ -103,8 +133,11 @@ ChildProcess::ChildProcess(const ChildCommand& command, int inherited) {
   Pipe output = Pipe::make(), errors = Pipe::make(), told = Pipe::make();
   const Descriptor input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   std::vector<std::string> arguments = command.arguments, variables = environment_with(command.variables);
+  std::vector<std::string> programs = programs_of(arguments.at(0), variables);
+  const std::vector<char*> program_pointers = pointers(programs);
   const std::vector<char*> argument_pointers = pointers(arguments), variable_pointers = pointers(variables);
   Birth birth{.folder = command.folder.c_str(),
+              .programs = program_pointers.data(),
               .arguments = argument_pointers.data(),
               .variables = variable_pointers.data(),
               .input = input.get(),

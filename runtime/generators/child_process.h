@@ -13,7 +13,7 @@
 namespace lanewise {
 
 struct ChildCommand {
-  std::vector<std::string> arguments;  // the program first: a path, or a name that is looked for in PATH
+  std::vector<std::string> arguments;  // the program first: a path, or a name that its own PATH has
   std::string folder;                  // where it runs; relative paths in `arguments` are relative to it
   std::vector<std::string> variables;  // "NAME=value", besides lanewise's own
 };

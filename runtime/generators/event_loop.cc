@@ -39,15 +39,20 @@ void EventLoop::post(Call call) {
 }
 
 void EventLoop::watch(int descriptor, Call readable) {
-  epoll_event event{.events = EPOLLIN, .data = {.fd = descriptor}};
-  watched_[descriptor] = std::move(readable);
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = ++newest_watch_}};
+  watched_[descriptor] = newest_watch_;
+  calls_[newest_watch_] = std::move(readable);
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
     throw Error(Exit::kInternal, "cannot wait for a generator: " + std::system_category().message(errno));
   }
 }
 
 void EventLoop::forget(int descriptor) {
-  if (watched_.erase(descriptor) > 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
+  const auto it = watched_.find(descriptor);
+  if (it == watched_.end()) return;
+  calls_.erase(it->second);
+  watched_.erase(it);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
 }
 
 std::uint64_t EventLoop::at(Clock::time_point time, Call call) {
@@ -64,8 +69,8 @@ void EventLoop::loop() {
   while (true) {
     const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), milliseconds_left());
     for (int i = 0; i < count; ++i) {
-      // An earlier call may have forgotten it, or itself.
-      if (const auto it = watched_.find(events[i].data.fd); it != watched_.end()) Call(it->second)();
+      // An earlier call may have forgotten it, and its number be another descriptor's by now.
+      if (const auto it = calls_.find(events[i].data.u64); it != calls_.end()) Call(it->second)();
     }
     run_timers();
     std::vector<Call> posted;

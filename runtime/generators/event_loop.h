@@ -43,7 +43,9 @@ class EventLoop {
   int milliseconds_left() const;
 
   Descriptor epoll_, wake_;
-  std::unordered_map<int, Call> watched_;
+  std::unordered_map<int, std::uint64_t> watched_;  // descriptors, and what tells them from others of their number
+  std::unordered_map<std::uint64_t, Call> calls_;
+  std::uint64_t newest_watch_ = 0;
   std::map<std::pair<Clock::time_point, std::uint64_t>, Call> timers_;
   std::uint64_t newest_timer_ = 0;
   std::mutex mutex_;  // guards posted_, stop_

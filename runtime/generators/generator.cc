@@ -17,6 +17,7 @@ using Clock = EventLoop::Clock;
 using Lock = std::lock_guard<std::mutex>;
 
 constexpr std::size_t kMostStates = 32;
+constexpr std::size_t kMostStateBytes = 64 << 20;  // after which no more states are asked for
 constexpr std::size_t kLeastSlots = 4;
 constexpr std::size_t kMostRing = 8 << 20;                    // bytes, where more slots than the least need it
 constexpr auto kFirstPause = std::chrono::milliseconds(100);  // before a program is started again; then twice that, …
@@ -154,6 +155,8 @@ void Generator::guarded(const std::function<void()>& act) {
     act();
   } catch (const ProtocolError& error) {
     fail(kBroke + error.what());
+  } catch (const std::bad_alloc&) {
+    fail("sent a state that there is no memory for");
   }
 }
 
@@ -343,7 +346,10 @@ void Generator::ask_again() {
 
 void Generator::ask_state() {
   if (save_every_ == 0 || !hello_.state || asked_ || announced_ - saved_at_ < save_every_) return;
-  if (states_.size() >= kMostStates) return;  // all ahead of the consumer, who needs the oldest
+  // All are ahead of the consumer, who needs the oldest.
+  std::size_t bytes = 0;
+  for (const GeneratorState& state : states_) bytes += state.bytes.size();
+  if (states_.size() >= kMostStates || bytes >= kMostStateBytes) return;
   asked_ = Message::kSave;
   saved_at_ = announced_;
   MessageOut message(Message::kSave);

@@ -6,7 +6,10 @@ namespace lanewise {
 
 void GeneratorLog::write(const std::string& stream, std::string_view line) {
   if (path_.empty() || over_) return;
-  if (!file_.is_open()) file_.open(path_, std::ios::app);
+  if (!file_.is_open()) {
+    file_.open(path_, std::ios::app);
+    bytes_ = static_cast<std::uint64_t>(std::max<std::streamoff>(file_.tellp(), 0));  // a resumed run's are there
+  }
   bytes_ += stream.size() + line.size() + 3;
   over_ = bytes_ > kMost;
   if (over_) {

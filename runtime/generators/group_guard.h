@@ -14,7 +14,7 @@ class GroupGuard {
   // The one of this process. Throws Error(kGenerator) where it cannot be started.
   static GroupGuard& instance();
 
-  // From any thread. A group whose guard was killed has none.
+  // From any thread. Where the guard itself was killed, groups are no longer ended by it.
   void add(pid_t group) const { tell('+', group); }
   // While the group's number cannot be another's yet.
   void remove(pid_t group) const { tell('-', group); }

@@ -82,6 +82,8 @@ const std::vector<Case>& cases() {
        {set("~run.steps"), set("~gen.step"), set("~norm.facter"), set("~lane3.device")}},
       {"taking out and giving again", {set("~gen.rows"), set("+gen.rows=5:")}},
       {"taking out with a value", {set("~gen.rows=5")}},
+      {"taking all models out at once", {set("~models")}},
+      {"adding all models at once", {set("+models={\"a\":{\"type\":\"mlp\"}}")}},
       {"taking the device out", {set("~lane.device")}},
       {"taking out the evaluation", {set("~evaluate")}},
       {"changes of the evaluation", {set("~evaluate.set.gen3.step"), set("+evaluate.set.norm[0..1].factor=4")}},

@@ -23,7 +23,7 @@ Sample timed(double value, std::uint64_t seq, std::int64_t time) {
 }
 
 TEST_CASE("pair: rows stand in the order of the inputs, behind a time axis of 1") {
-  const Bench bench = bench_of();
+  const Bench bench = bench_of({{"features", 2}}, {{"features", 2}});
   NodeRunner join(bench, "pair0");
   Sample a = make_sample({1, 2}, {3}), b = make_sample({4, 5}, {6});
   a.tag.stream = 0;
@@ -60,14 +60,19 @@ TEST_CASE("pair: a gap and a repeat are errors that name the stream") {
   CHECK(fire(1, 0) == "70: stream \"gen1\" sent sample 0 where 1 was due: a repeat");
 }
 
-TEST_CASE("pair: rows that are not alike are an error that names both streams") {
+TEST_CASE("pair: a sample that is not what was told of it is an error that names the node that sent it") {
   const Bench bench = bench_of();
   NodeRunner join(bench, "pair0");
-  CHECK(error_of([&] {
-          join.fire({Packet::of(make_sample({1}, {1})), Packet::of(make_sample({1, 2}, {1}))});
-        }) ==
-        "4: x of stream \"gen0\" is [1] of Float and that of stream \"gen1\" [2] of Float; rows of a batch must be "
-        "alike");
+  const auto fire = [&](const Sample& second) {
+    return error_of([&] { join.fire({Packet::of(make_sample({1}, {1})), Packet::of(second)}); });
+  };
+  const std::string sends = "70: gen1 sends ", tries = "; `lanewise check-node` tries its type";
+  CHECK(fire(make_sample({1, 2}, {1})) == sends + "x as [2] of Float, where it told [1] of Float" + tries);
+  CHECK(fire(make_sample({1}, {1}, 0, at::kDouble)) ==
+        sends + "x as [1] of Double, where it told [1] of Float" + tries);
+  Sample none = make_sample({1}, {1});
+  none.y.reset();
+  CHECK(fire(none) == sends + "y as nothing, where it told [1] of Float" + tries);
 }
 
 TEST_CASE("pair: the end of a stream is a batch that names it and holds what the others had") {

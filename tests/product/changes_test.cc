@@ -92,6 +92,14 @@ TEST_CASE("changes: bash completes commands, options, node types, and the keys o
   CHECK(completed("lanewise nodes lor", 2) == "lorenz\n");
   CHECK(completed("lanewise run configs/sines16.json --set run.ste", 4) == "run.steps=\n");
   CHECK(completed("lanewise explain-config configs/sines16.json models.net.hid", 3) == "models.net.hidden\n");
+  CHECK(completed("lanewise check-node lor", 2) == "lorenz\n");
+  // What a file holds is no code.
+  const std::string trap = dir.path("trap");
+  const std::string id = "$(touch " + trap + ")";
+  const std::string file =
+      dir.write("names.json", replaced(read_text("configs/minimal.json"), "\"gen\"", "\"" + id + "\""));
+  CHECK(completed("lanewise run " + file + " --set \\$", 4).find("touch\\ ") != std::string::npos);
+  CHECK_FALSE(fs::exists(trap));
 }
 
 }  // namespace lanewise

@@ -185,6 +185,8 @@ TEST_CASE("check-node: what cannot be tried is exit 2, with what to give") {
       {{"check-node", "windo"},
        "error: there is no node type, model or loss \"windo\"; did you mean \"window\"?; `lanewise nodes` lists them "
        "all\n"},
+      {{"check-node", "mse", "--set", "nonsense=1"},
+       "error: mse has no parameter \"nonsense\"; it has none; --set PARAMETER=VALUE gives parameters\n"},
       {{"check-node", "csv"}, "error: csv needs the parameter \"path\"; --set PARAMETER=VALUE gives parameters\n"},
       {{"check-node", "window", "--set", "length=0"},
        "error: window: \"length\" must be between 1 and 1048576, not 0; --set PARAMETER=VALUE gives parameters\n"},

@@ -232,6 +232,28 @@ TEST_CASE("generators: one that fails may be started again, or its stream may en
   CHECK(ended.finished.err.find("its stream ends here (on_failure)") != std::string::npos);
 }
 
+TEST_CASE("generators: a program is found by its own PATH, and no shell takes part") {
+  const TempDir dir;
+  fs::create_directories(dir.path("bin"));
+  const std::string root = fs::current_path().string();
+  const std::string program =
+      dir.write("bin/own_generator",
+                fmt::format("#!/bin/sh\nexec {0}/.venv/bin/python {0}/tests/evil_generator.py none\n", root));
+  fs::permissions(program, fs::perms::owner_all);
+  std::string text = read_text(pipeline(dir, R"(["own_generator"])", 2, R"("steps": 5)"));
+  text = replaced(text, "\"PYTHONPATH\"", "\"PATH\": \"/nowhere:" + dir.path("bin") + "\", \"PYTHONPATH\"");
+  const Ran ran = run_in(dir, "run", {dir.write("own.json", text), "--quiet"});
+  INFO(ran.finished.err);
+  CHECK(ran.finished.exit == 0);
+
+  const std::string text_file = dir.write("bin/no_program", "touch " + dir.path("trap") + "\n");
+  fs::permissions(text_file, fs::perms::owner_all);
+  const Ran refused = run_in(dir, "refused", {pipeline(dir, "[\"" + text_file + "\"]"), "--quiet"});
+  CHECK(refused.finished.exit == 5);
+  CHECK(refused.finished.err.find("Exec format error") != std::string::npos);
+  CHECK_FALSE(fs::exists(dir.path("trap")));
+}
+
 TEST_CASE("generators: a program that cannot be started, or gives other shapes, is named") {
   const TempDir dir;
   const std::string missing = pipeline(dir, R"(["no_such_program"])");

@@ -78,6 +78,23 @@ TEST_CASE("gpu: gpu8 trains on eight emulated GPUs, and the report tells of them
   CHECK(report["exchange"] == "nccl");
 }
 
+TEST_CASE("gpu: an evaluation by another loss leaves the training's alone") {
+  const TempDir dir;
+  const auto run = [&](const std::string& name, const std::string& file) {
+    CHECK(lanewise_command(
+              {"run", file, "--quiet", "--out", dir.path(name), "--set", "run.steps=30", "--set", "lane.loss=huber",
+               "--set", "lane.delta=0.1", "--set", "lane.device=cuda:0", "--set", "evaluate.every=10"},
+              {.environment = {"LANEWISE_EMULATED_GPUS=1"}})
+              .exit == 0);
+    return read_text(dir.path(name) + "/metrics.jsonl");
+  };
+  const std::string same = run("same", "configs/minimal.json");
+  const std::string base = fs::absolute("configs/minimal.json").string();
+  const std::string other =
+      dir.write("other.json", "{ \"base\": \"" + base + "\", \"set\": { \"evaluate.set.lane.loss\": \"mse\" } }");
+  CHECK(run("other", other) == same);
+}
+
 TEST_CASE("gpu: a GPU that hangs ends the run in time with exit 9, and the lanes' last rounds are told") {
   const TempDir dir;
   for (const char* const device : {"cuda:0", "cuda:*"}) {
@@ -86,7 +103,7 @@ TEST_CASE("gpu: a GPU that hangs ends the run in time with exit 9, and the lanes
     const Finished run =
         lanewise_command({"run", "configs/gpu8.json", "--quiet", "--out", dir.path(std::string("run") + device[5]),
                           "--peer-timeout", "1", "--set", "run.steps=1000", "--set", "models.net.kernel=library",
-                          "--set", std::string("lane.device=") + device},
+                          "--set", "run.fuse=off", "--set", std::string("lane.device=") + device},
                          {.environment = {"LANEWISE_EMULATED_GPUS=8", "LANEWISE_EMULATED_HANG=8:50",
                                           std::string("LANEWISE_EMULATED_NCCL=") + std::getenv("FAKE_NCCL")}});
     CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(15));

@@ -46,6 +46,23 @@ TEST_CASE("processes: three share eight lanes unevenly and leave what one leaves
   CHECK(read_json(dir.path("apart/report.json")).at("processes").at("exchange") == "gloo");
 }
 
+TEST_CASE("processes: fused lanes are shared out as they are, and are what one process makes of them") {
+  const TempDir dir;
+  const std::string file = dir.write("p.json", kPipeline);
+  const Texts sets = {"run.fuse=2"};
+  const std::string whole = whole_run(file, dir.path("whole"), sets);
+  check_done(Group(2, run_arguments(file, dir.path("run"), sets)).wait());
+  check_same(dir.path("run"), whole);
+
+  for (const Finished& finished : Group(3, run_arguments(file, dir.path("three"), sets)).wait()) {
+    CHECK(finished.exit == 2);
+    CHECK(contains(
+        finished.err,
+        "there are 3 processes for fused: lane[0..1] and lane[2..3], which cannot be cut; run.fuse takes as many "
+        "batches as there are processes, or off"));
+  }
+}
+
 TEST_CASE(
     "processes: carried state, dropout, accumulation, evaluations and every end of a stream are those of one process") {
   const TempDir dir;
@@ -70,7 +87,7 @@ TEST_CASE(
 TEST_CASE(
     "processes: deterministic and fast sums differ from the reference by rounding, deterministic ones always alike") {
   const TempDir dir;
-  const Texts sets = {"run.steps=20", "opt.name=sgd", "opt.lr=0.05"};
+  const Texts sets = {"run.steps=20", "opt.name=sgd", "opt.lr=0.05", "run.fuse=off"};
   const std::string whole = whole_run("configs/sines16.json", dir.path("whole"), sets);
   for (const std::string name : {"fast", "deterministic", "deterministic again"}) {
     CAPTURE(name);

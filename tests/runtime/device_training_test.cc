@@ -13,7 +13,7 @@ constexpr int kDelayUs = 200;
 
 Ran on_gpus(int gpus, const std::string& text, std::vector<std::string> sets = {}) {
   const EmulatedGpus here(gpus, kDelayUs);
-  sets.push_back("run.reduction=reference");
+  sets.insert(sets.end(), {"run.reduction=reference", "run.fuse=off"});
   for (int lane = 0; lane < 8; ++lane) sets.push_back(fmt::format("lane{}.device=cuda:{}", lane, lane * gpus / 8));
   return train(text, sets);
 }
@@ -68,7 +68,7 @@ TEST_CASE("device training: gradients reduced in parts, while the backward goes 
         CAPTURE(run);
         CAPTURE(gpus);
         EmulatedGpus here(gpus, kDelayUs);
-        std::vector<std::string> sets = {"run.reduction=deterministic"};
+        std::vector<std::string> sets = {"run.reduction=deterministic", "run.fuse=off"};
         for (int lane = 0; lane < 8; ++lane)
           sets.push_back(fmt::format("lane{}.device=cuda:{}", lane, lane * gpus / 8));
         const std::string text = topology(model, run).text();
@@ -98,7 +98,7 @@ TEST_CASE("device training: in parts, too, a step that is not finite is held bac
     if (stream == "gen2" || stream == "gen3") script[7].tag.weight = 0;  // all of lane1's
   }
   EmulatedGpus here(4, kDelayUs);
-  std::vector<std::string> sets = {"run.reduction=deterministic"};
+  std::vector<std::string> sets = {"run.reduction=deterministic", "run.fuse=off"};
   for (int lane = 0; lane < 8; ++lane) sets.push_back(fmt::format("lane{}.device=cuda:{}", lane, lane / 2));
   const Ran whole = train(t.text(), sets);
   here.set_part_bytes(64);
@@ -152,7 +152,7 @@ TEST_CASE("device training: real data with missing values, masked ends, restarts
                                                         {.overrides = overrides, .cores = 2, .infer = true}));
     };
     std::vector<std::string> on_gpu = sets;
-    on_gpu.push_back("lane.device=cuda:0");
+    on_gpu.insert(on_gpu.end(), {"lane.device=cuda:0", "run.fuse=off"});
     const Ran host = run(sets);
     CAPTURE(sets.front());
     REQUIRE_MESSAGE(host.exit() == 0, host.reason());

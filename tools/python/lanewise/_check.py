@@ -15,6 +15,7 @@ import numpy as np
 from lanewise import _protocol as p
 from lanewise._parent import Child, ChildError, ChildExit, Sample, take
 
+_MAX_STATE_BYTES = 16 << 20  # of a source, unless it says otherwise
 _FAILURES = (p.ProtocolError, ChildError, ChildExit, TimeoutError)
 
 
@@ -170,7 +171,10 @@ class Check:
             raise _Bad(
                 f"{len(restored)} samples come after a restored state, and {len(expected)} came after the saved one"
             )
-        return f"{len(state):,} bytes at sample {at}; goes on bit for bit in another process"
+        more = ""
+        if len(state) > _MAX_STATE_BYTES:
+            more = f"; more than {_MAX_STATE_BYTES:,}, so that max_state_bytes of the source has to be raised"
+        return f"{len(state):,} bytes at sample {at}; goes on bit for bit in another process{more}"
 
     def _same(self, again: Sequence[Sample], when: str) -> None:
         for i, (a, b) in enumerate(zip(self.seen, again)):
