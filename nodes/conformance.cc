@@ -90,6 +90,7 @@ bool Conformance::holds() const {
 }
 
 bool Rules::rule(const std::string& rule, const std::function<std::string()>& try_it) {
+  if (begins_) begins_(rule);
   std::string why_not;
   try {
     why_not = try_it();

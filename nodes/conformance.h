@@ -2,6 +2,7 @@
 // all built-in types. A type is tried by itself, without a graph.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -28,8 +29,10 @@ struct Conformance {
 
 // `params`: what has no default, and what else is to differ. Nodes that cannot be run by hand (lanes, the reduction,
 // the optimizer, sinks), and models and losses whose code is in a file, are held to what they tell of themselves alone.
-Conformance check_node(const NodeType& type, const nlohmann::json& params);
-Conformance check_model(const ModelType& type, const nlohmann::json& params);
-Conformance check_loss(const LossType& type);
+// `begins` is called with each rule before it is tried.
+using RuleBegins = std::function<void(const std::string& rule)>;
+Conformance check_node(const NodeType& type, const nlohmann::json& params, const RuleBegins& begins = {});
+Conformance check_model(const ModelType& type, const nlohmann::json& params, const RuleBegins& begins = {});
+Conformance check_loss(const LossType& type, const RuleBegins& begins = {});
 
 }  // namespace lanewise

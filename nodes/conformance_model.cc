@@ -32,7 +32,8 @@ Shape behind(std::int64_t k, std::int64_t n, const Shape& shape) {
 
 class ModelCheck {
  public:
-  ModelCheck(const ModelType& type, const nlohmann::json& params) : type_(type), params_(params) {}
+  ModelCheck(const ModelType& type, const nlohmann::json& params, const RuleBegins& begins)
+      : type_(type), params_(params), rules_(begins) {}
 
   Conformance check() {
     if (!check_parameters(rules_, type_.name, type_.help, type_.fields, params_)) return rules_.result;
@@ -232,7 +233,7 @@ class ModelCheck {
         made.replicas->bucket(0).zero_();
         weighed(forward(made, x)).backward();
       });
-    } catch (const std::exception&) {
+    } catch (...) {
       rules_.result.cost = "";  // what is wrong was told
     }
   }
@@ -246,7 +247,7 @@ class ModelCheck {
 
 class LossCheck {
  public:
-  explicit LossCheck(const LossType& type) : type_(type) {}
+  LossCheck(const LossType& type, const RuleBegins& begins) : type_(type), rules_(begins) {}
 
   Conformance check() {
     check_parameters(rules_, type_.name, type_.help, type_.fields, nlohmann::json::object());
@@ -376,7 +377,7 @@ class LossCheck {
     const at::Tensor p = prediction(), t = target();
     try {
       rules_.time("for 6 rows", [&] { type_.rows(p, t, kDelta); });
-    } catch (const std::exception&) {
+    } catch (...) {
       rules_.result.cost = "";  // what is wrong was told
     }
   }
@@ -389,10 +390,10 @@ class LossCheck {
 
 }  // namespace
 
-Conformance check_model(const ModelType& type, const nlohmann::json& params) {
-  return ModelCheck(type, params).check();
+Conformance check_model(const ModelType& type, const nlohmann::json& params, const RuleBegins& begins) {
+  return ModelCheck(type, params, begins).check();
 }
 
-Conformance check_loss(const LossType& type) { return LossCheck(type).check(); }
+Conformance check_loss(const LossType& type, const RuleBegins& begins) { return LossCheck(type, begins).check(); }
 
 }  // namespace lanewise

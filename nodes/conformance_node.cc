@@ -50,7 +50,8 @@ std::string shown(const std::optional<Packet>& packet) {
 
 class NodeCheck {
  public:
-  NodeCheck(const NodeType& type, nlohmann::json params) : type_(type), params_(std::move(params)) {}
+  NodeCheck(const NodeType& type, nlohmann::json params, const RuleBegins& begins)
+      : type_(type), params_(std::move(params)), rules_(begins) {}
 
   Conformance check() {
     rules_.rule("has ports that suit its role, and makes nodes", [&] { return has_ports(); });
@@ -379,7 +380,7 @@ class NodeCheck {
     std::size_t i = 0;
     try {
       rules_.time("a firing", [&] { node.fire(inputs[i++ % inputs.size()]); });
-    } catch (const std::exception&) {
+    } catch (...) {
       rules_.result.cost = "";  // what is wrong was told
     }
   }
@@ -391,6 +392,8 @@ class NodeCheck {
 
 }  // namespace
 
-Conformance check_node(const NodeType& type, const nlohmann::json& params) { return NodeCheck(type, params).check(); }
+Conformance check_node(const NodeType& type, const nlohmann::json& params, const RuleBegins& begins) {
+  return NodeCheck(type, params, begins).check();
+}
 
 }  // namespace lanewise

@@ -18,12 +18,17 @@ constexpr const char* kTriedByRuns = "the rest is the file's, which only a run o
 // Tries rules one after the other.
 class Rules {
  public:
+  explicit Rules(RuleBegins begins) : begins_(std::move(begins)) {}
+
   // `try_it` returns what breaks the rule, or "". An exception breaks it, too. Whether it holds.
   bool rule(const std::string& rule, const std::function<std::string()>& try_it);
   // What one call takes, at best.
   void time(const std::string& unit, const std::function<void()>& call);
 
   Conformance result;
+
+ private:
+  const RuleBegins begins_;
 };
 
 // The rules of what a type tells of itself. `params` are those that it is tried with. False: its parameters cannot be

@@ -1,10 +1,20 @@
 // lanewise check-node: whether a type keeps to the rules that all of its kind keep to.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <optional>
+#include <system_error>
 
 #include "graph/text.h"
 #include "nodes/conformance.h"
+#include "runtime/generators/child_process.h"
 #include "runtime/loss.h"
 #include "runtime/model.h"
 #include "tools/options.h"
@@ -71,6 +81,80 @@ Json json_of(const Checked& checked) {
           {"untried", checked.conformance.untried}};
 }
 
+constexpr double kPatience = 60;  // s
+
+// A type may end the process that it is tried in, or never come back: it is tried in another one, which goes on as this
+// one would.
+class Trial {
+ public:
+  // `patience`: for each rule, in seconds.
+  Trial(const std::string& type, double patience) : type_(type), patience_(patience) {
+    std::array<int, 2> ends;
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0 || (child_ = ::fork()) < 0) {
+      throw Error(Exit::kInternal, fmt::format("no process can be made to try {} in: {}", in_quotes(type),
+                                               std::system_category().message(errno)));
+    }
+    read_ = Descriptor(ends[0]);
+    write_ = Descriptor(ends[1]);
+    (child_ == 0 ? read_ : write_).reset();
+  }
+  // In the other process: it was left by a way that leads back here, not by exit().
+  ~Trial() { tell(kDone); }
+  Trial(const Trial&) = delete;
+  Trial& operator=(const Trial&) = delete;
+
+  RuleBegins begins() const {
+    return [this](const std::string& rule) { tell(rule + "\n"); };
+  }
+
+  // The exit code, once the other process has ended; nullopt: this is the other. Throws Error(kInternal) where the type
+  // has ended it, or does not come back.
+  std::optional<int> status_of_other() const {
+    if (child_ == 0) return std::nullopt;
+    std::string told;
+    const bool silent = !hear(told);
+    if (silent) ::kill(child_, SIGKILL);
+    int status = 0;
+    ::waitpid(child_, &status, 0);
+    if (!silent && told.ends_with(kDone)) return WEXITSTATUS(status);
+    std::string rule = told.substr(0, told.find_last_of('\n'));
+    rule = rule.substr(rule.find_last_of('\n') + 1);
+    const ChildEnd end{.signalled = WIFSIGNALED(status),
+                       .number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)};
+    throw Error(Exit::kInternal,
+                fmt::format("{}: the process that it is tried in {} while {}", type_,
+                            silent ? fmt::format("has not come back in {:g} s", patience_) : end.text(),
+                            rule.empty() ? "its plugin was loaded" : "this was tried: " + rule));
+  }
+
+ private:
+  static constexpr const char* kDone = "\f";
+
+  void tell(const std::string& text) const {
+    if (!write_) return;
+    [[maybe_unused]] const auto written = ::write(write_.get(), text.data(), text.size());
+  }
+
+  // All that the other tells to its end. False: it tells nothing for too long.
+  bool hear(std::string& told) const {
+    while (true) {
+      pollfd waits{.fd = read_.get(), .events = POLLIN, .revents = 0};
+      const int ready = ::poll(&waits, 1, static_cast<int>(std::min(patience_ * 1000, 2e9)));
+      if (ready < 0 && errno == EINTR) continue;
+      if (ready <= 0) return false;
+      std::array<char, 4096> bytes;
+      const ssize_t size = ::read(read_.get(), bytes.data(), bytes.size());
+      if (size <= 0) return true;
+      told.append(bytes.data(), static_cast<std::size_t>(size));
+    }
+  }
+
+  const std::string type_;
+  const double patience_;
+  pid_t child_ = -1;
+  Descriptor read_, write_;
+};
+
 }  // namespace
 
 int check_node_command(const Arguments& arguments) {
@@ -83,10 +167,14 @@ int check_node_command(const Arguments& arguments) {
       {"lanewise check-node window --set length=3", "lanewise check-node gru",
        "lanewise check-node spike --plugin build/libspike.so"});
   bool json = false;
+  std::string timeout;
   options.type();
   options.plugins();
   options.flag("--json", json, "prints the findings as JSON");
+  options.text("--timeout", timeout, "how long the trial of one rule may take (60)", "SECONDS");
   if (!options.parse(arguments)) return 0;
+  Trial trial(options.file(), read_seconds("--timeout", timeout, kPatience));
+  if (const std::optional<int> status = trial.status_of_other()) return *status;
 
   const std::string name = options.file();
   const Types types = options.listed_types(/*with_built_in=*/true);
@@ -101,19 +189,19 @@ int check_node_command(const Arguments& arguments) {
     names.push_back(type.name);
     if (type.name != name) continue;
     all.push_back({fmt::format("{} ({}{})", name, to_string(type.role), from(type)),
-                   check_node(type, params_of(name, sets, type.fields))});
+                   check_node(type, params_of(name, sets, type.fields), trial.begins())});
   }
   for (const PartType& type : types.models) {
     names.push_back(type.name);
     if (type.name != name) continue;
     all.push_back({fmt::format("{} (model{})", name, from(type)),
-                   check_model(model_type(name), params_of(name, sets, type.fields))});
+                   check_model(model_type(name), params_of(name, sets, type.fields), trial.begins())});
   }
   for (const PartType& type : types.losses) {
     names.push_back(type.name);
     if (type.name != name) continue;
     if (all.empty()) params_of(name, sets, type.fields);  // else of the model of that name
-    all.push_back({fmt::format("{} (loss{})", name, from(type)), check_loss(loss_type(name))});
+    all.push_back({fmt::format("{} (loss{})", name, from(type)), check_loss(loss_type(name), trial.begins())});
   }
   if (all.empty()) {
     throw Error(Exit::kCommandLine,

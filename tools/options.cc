@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "graph/registry.h"
 #include "nodes/builtin.h"
@@ -187,6 +188,16 @@ void Options::one_of(const std::string& option, const std::string& value, const 
     list += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + words[i];
   throw Error(Exit::kCommandLine, fmt::format("lanewise {}: {} is {}, not \"{}\"{}", name_, option, list, value,
                                               did_you_mean(value, words)));
+}
+
+double read_seconds(const std::string& option, const std::string& text, double fallback) {
+  constexpr double kLongest = 1e6;
+  if (text.empty()) return fallback;
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error == std::errc{} && end == text.data() + text.size() && seconds >= 0.1 && seconds <= kLongest) return seconds;
+  throw Error(Exit::kCommandLine,
+              fmt::format("{} takes a number of seconds from 0.1 to 1000000, not \"{}\"", option, text));
 }
 
 int usable_cores() {

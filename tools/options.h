@@ -71,6 +71,9 @@ class Options {
   CLI::Option* plugin_ = nullptr;
 };
 
+// What an option says, of 0.1 to 1,000,000 seconds; "": `fallback`.
+double read_seconds(const std::string& option, const std::string& text, double fallback);
+
 // Cores this process may run on.
 int usable_cores();
 

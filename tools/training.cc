@@ -19,8 +19,6 @@ namespace lanewise {
 
 namespace {
 
-constexpr double kLongestTimeout = 1e6;  // seconds
-
 // Before messages, where there are several processes.
 std::string speaker(const World* world) { return world == nullptr ? "" : fmt::format("rank {}: ", world->rank()); }
 
@@ -121,17 +119,7 @@ void add_peer_timeout(Options& options, std::string& text) {
   options.text("--peer-timeout", text, "how long another process, or a GPU, may be late or silent (60)", "SECONDS");
 }
 
-double peer_timeout(const std::string& text) {
-  constexpr double kDefault = 60;
-  if (text.empty()) return kDefault;
-  double seconds = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (error != std::errc{} || end != text.data() + text.size() || !(seconds >= 0.1 && seconds <= kLongestTimeout)) {
-    throw Error(Exit::kCommandLine,
-                fmt::format("--peer-timeout takes a number of seconds from 0.1 to 1000000, not \"{}\"", text));
-  }
-  return seconds;
-}
+double peer_timeout(const std::string& text) { return read_seconds("--peer-timeout", text, 60); }
 
 int train_and_tell(Plans plans, RunOptions options, bool json) {
   catch_status_signal();

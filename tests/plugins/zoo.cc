@@ -3,8 +3,11 @@
 #include <ATen/ops/mse_loss.h>
 
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <stdexcept>
+#include <thread>
 
 #include "nodes/node_type.h"
 #include "nodes/per_sample.h"
@@ -49,6 +52,31 @@ struct Halves {  // sends fewer values than its signature has
     s.x = s.x.narrow(0, 0, 1);
     return s;
   }
+};
+
+struct Quits {  // the whole process
+  std::optional<Sample> operator()(Sample) { std::_Exit(0); }
+};
+
+struct Crashes {
+  std::optional<Sample> operator()(Sample) { std::abort(); }
+};
+
+struct Hangs {
+  std::optional<Sample> operator()(Sample) {
+    while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+};
+
+struct Prints {  // and is sound
+  std::optional<Sample> operator()(Sample s) {
+    std::puts("a sample has come");
+    return s;
+  }
+};
+
+struct ThrowsNumber {
+  std::optional<Sample> operator()(Sample) { throw 5; }
 };
 
 struct Doubles {  // whatever the run's dtype is
@@ -318,6 +346,11 @@ LossType wrong_row() {
 LANEWISE_PLUGIN(table) {
   table.add(broken<Halves>("halves"));
   table.add(broken<Doubles>("doubles"));
+  table.add(broken<Quits>("quits"));
+  table.add(broken<Crashes>("crashes"));
+  table.add(broken<Hangs>("hangs"));
+  table.add(broken<ThrowsNumber>("throws_number"));
+  table.add(broken<Prints>("prints"));
   table.add(broken<Writes>("writes"));
   table.add(broken<Reuses>("reuses"));
   table.add(broken<Forgets>("forgets"));

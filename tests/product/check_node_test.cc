@@ -118,7 +118,30 @@ TEST_CASE("check-node: a model that remembers its calls is caught by all that ca
 
 TEST_CASE("check-node: no type of the zoo is left out") {
   const auto all = nlohmann::json::parse(lanewise_command({"nodes", "--plugin", kBuild + "/libzoo.so", "--json"}).out);
-  CHECK(all.size() == zoo().size() + 1);
+  CHECK(all.size() == zoo().size() + 6);  // remembers, and those that follow
+}
+
+TEST_CASE(
+    "check-node: a type that ends its process, or does not come back, is told with the rule that it was tried by") {
+  const std::string tried = " while this was tried: sends the shapes that it told, in the run's dtype\n";
+  const std::vector<std::pair<std::string, std::string>> cases = {{"quits", "has left with status 0"},
+                                                                  {"crashes", "was killed by signal 6 (SIGABRT)"},
+                                                                  {"hangs", "has not come back in 1 s"}};
+  for (const auto& [type, what] : cases) {
+    const Finished finished =
+        lanewise_command({"check-node", type, "--plugin", kBuild + "/libzoo.so", "--timeout", "1"});
+    CHECK(finished.exit == 70);
+    CHECK(finished.err == "error: " + type + ": the process that it is tried in " + what + tried);
+  }
+  CHECK(contains(broken_rules(check_node("throws_number").out),
+                 "sends the shapes that it told, in the run's dtype: it threw something that is no exception\n"));
+}
+
+TEST_CASE("check-node: what a type prints is not among what the command prints") {
+  const Finished finished = lanewise_command({"check-node", "prints", "--plugin", kBuild + "/libzoo.so", "--json"});
+  CHECK(finished.exit == 0);
+  CHECK(nlohmann::json::parse(finished.out)[0]["holds"] == true);
+  CHECK(contains(finished.err, "a sample has come\n"));
 }
 
 TEST_CASE("check-node: a type that keeps to the rules is exit 0, in text and JSON") {

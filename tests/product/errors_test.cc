@@ -83,6 +83,28 @@ TEST_CASE("check: nesting beyond the bound is refused at its place, through a fi
   }
 }
 
+TEST_CASE("run: a file whose path is not UTF-8 is refused before anything is made, and checked all the same") {
+  const TempDir dir;
+  const std::string folder = dir.path("n\xff");
+  fs::create_directories(folder);
+  fs::copy_file("configs/minimal.json", folder + "/minimal.json");
+  CHECK(lanewise_command({"check", folder + "/minimal.json"}).exit == 0);
+  const Finished run = lanewise_command({"run", folder + "/minimal.json", "--out", dir.path("run")});
+  CHECK(run.exit == 2);
+  CHECK(run.err.find("this path is not UTF-8, so that the run's manifest could not name it") != std::string::npos);
+  CHECK_FALSE(fs::exists(dir.path("run")));
+}
+
+TEST_CASE("check: a base that is empty, or \"-\", is no file") {
+  const TempDir dir;
+  const Finished empty = lanewise_command({"check", dir.write("e.json", R"({ "base": "" })")});
+  CHECK(empty.exit == 3);
+  CHECK(empty.err.find("\"base\" is empty; name the file that this one changes") != std::string::npos);
+  const Finished dash = lanewise_command({"check", dir.write("d.json", R"({ "base": "-" })")});
+  CHECK(dash.exit == 3);
+  CHECK(dash.err.find("cannot be read") != std::string::npos);
+}
+
 TEST_CASE("check: a file of more than 16 MiB, a missing one and a directory are refused by name") {
   const TempDir dir;
   const std::string large = dir.write("large.json", std::string((16U << 20) + 1, ' '));

@@ -232,6 +232,25 @@ TEST_CASE("generators: one that fails may be started again, or its stream may en
   CHECK(ended.finished.err.find("its stream ends here (on_failure)") != std::string::npos);
 }
 
+TEST_CASE("generators: that an evaluation or a prediction may never end is told where it is planned") {
+  const TempDir dir;
+  std::string text = read_text(pipeline(dir, evil("none", 0), 2, R"("steps": 3)"));
+  text.insert(text.rfind('}'), R"(, "evaluate": { "every": 3, "set": { "gen.samples": 5 } })");
+  const std::string bounded = dir.write("bounded.json", text);
+  const Ran ran = run_in(dir, "run", {bounded, "--quiet"});
+  INFO(ran.finished.err);
+  REQUIRE(ran.finished.exit == 0);
+  CHECK(ran.finished.err.find("may be endless") == std::string::npos);
+  const std::string open = dir.write("open.json", replaced(text, R"(, "set": { "gen.samples": 5 })", ""));
+  CHECK(lanewise_command({"graph", open})
+            .out.find("note: \"gen0\" may be endless, which only its program knows, and then an evaluation never ends; "
+                      "\"samples\" "
+                      "bounds it, or evaluate.steps\n") != std::string::npos);
+  const Finished predicted = lanewise_command({"predict", dir.path("run"), "--set", "gen.samples=4"});
+  CHECK(predicted.exit == 0);
+  CHECK(predicted.err.find("may be endless") == std::string::npos);
+}
+
 TEST_CASE("generators: a program is found by its own PATH, and no shell takes part") {
   const TempDir dir;
   fs::create_directories(dir.path("bin"));

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <map>
 
 #include <chrono>
 #include <random>
@@ -72,6 +73,27 @@ TEST_CASE("resume: a run from standard input, changed on the way, goes on from a
   const Finished again = lanewise_command({"resume", "run", "--quiet"}, {.directory = dir.path()});
   CHECK(again.exit == 0);
   CHECK(read_json(dir.path("run/report.json")).at("steps") == 240);
+}
+
+TEST_CASE("resume: a run that cannot go on as it was asked to stays as it is") {
+  const TempDir dir;
+  const std::string file = dir.write("p.json", replaced(kPipeline, R"("passes": 3)", R"("steps": 30)"));
+  REQUIRE(run_in(dir, "run", {file, "--quiet"}).finished.exit == 0);
+  std::map<std::string, std::string> before;
+  for (const char* const name : {"manifest.json", "report.json", "graph.dot", "metrics.jsonl", "weights.safetensors"})
+    before[name] = read_text(dir.path("run/") + name);
+  const Finished refused = lanewise_command({"resume", dir.path("run"), "--set", "models.net.hidden=7"});
+  CHECK(refused.exit == 6);
+  CHECK(refused.out == "");
+  const auto json = nlohmann::json::parse(
+      lanewise_command({"resume", dir.path("run"), "--set", "models.net.hidden=7", "--json"}).out);
+  CHECK(json.at("exit") == 6);
+  CHECK(json.at("begun") == false);
+  for (const auto& [name, text] : before) {
+    CAPTURE(name);
+    CHECK(read_text(dir.path("run/") + name) == text);
+  }
+  CHECK(lanewise_command({"resume", dir.path("run"), "--quiet", "--set", "run.steps=40"}).exit == 0);
 }
 
 TEST_CASE("eval: repeats the run's last evaluation, and takes other streams by --set") {

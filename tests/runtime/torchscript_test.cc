@@ -299,6 +299,12 @@ TEST_CASE("torchscript: what a module does that training cannot have is refused 
             "forward changes its parameter \"weight\"; the optimizer does that"));
   CHECK(has(refused("def forward(self, x):\n  return torch.linear(x - x.mean(0), self.weight, self.bias)\n"),
             "a row's result depends on the other rows of the batch"));
+  CHECK(has(refused("def forward(self, x):\n  x.mul_(2)\n  return torch.linear(x, self.weight, self.bias)\n"),
+            "forward changes its input in its place"));
+  CHECK(has(refused("def forward(self, x):\n  self.calls.add_(1)\n"
+                    "  return torch.linear(x, self.weight, self.bias) * self.calls\n",
+                    [](Module& m) { m.register_buffer("calls", at::ones({1})); }),
+            "the same rows give another result when it is called again"));
   CHECK(has(refused("def forward(self, x):\n  return torch.linear(x, self.weight.t(), self.bias)\n"),
             "FILE: its forward fails: "));
   CHECK(has(refused("def forward(self, x):\n  return torch.linear(x, self.weight, self.bias)\n",
