@@ -34,6 +34,8 @@ std::string reason_of_run(const Plan& plan) {
 struct Kind {
   std::string base, device;
   nlohmann::json params, evaluation_params;
+  std::optional<Shape> x, y;  // of its samples
+  bool integer_target = false;
   std::vector<std::pair<int, int>> readers, evaluation_readers;
 
   bool operator==(const Kind&) const = default;
@@ -45,9 +47,23 @@ std::vector<std::pair<int, int>> readers_of(const Plan& plan, const PlanNode& la
   return readers;
 }
 
+const Signature& batch_of(const Plan& plan, const PlanNode& lane) {
+  const PlanEdge& edge = plan.edges[lane.inputs[0]];
+  return plan.nodes[edge.from].signatures[edge.from_port];
+}
+
 Kind kind_of(const Plan& train, const std::optional<Plan>& evaluate, const PlanNode& lane) {
   const bool one_memory = !lane.gpu() && train.run.weights == "shared";
-  Kind kind{lane.base, one_memory ? "host" : lane.device, lane.params, nullptr, readers_of(train, lane), {}};
+  const Signature& batch = batch_of(train, lane);
+  Kind kind{.base = lane.base,
+            .device = one_memory ? "host" : lane.device,
+            .params = lane.params,
+            .evaluation_params = nullptr,
+            .x = batch.x,
+            .y = batch.y,
+            .integer_target = batch.integer_target,
+            .readers = readers_of(train, lane),
+            .evaluation_readers = {}};
   if (!evaluate) return kind;
   if (const PlanNode* const same = evaluate->find(lane.id)) {
     kind.evaluation_params = same->params;
@@ -139,10 +155,11 @@ class Fuser {
       new_[at] = static_cast<int>(fused.nodes.size()) - 1;  // instances of a node lie side by side
       merge_of_[at] = new_[at] - 1;
       PlanNode &lane = fused.nodes[new_[at]], &merge = fused.nodes[merge_of_[at]];
-      const Signature& batch = batch_of(node);
+      const Signature& batch = batch_of(plan_, node);
       lane.fused.push_back({node.id, node.device, batch.streams});
-      for (Signature* const all : {&merge.signatures[0], &lane.signatures[0], &lane.signatures[1]})
-        all->streams.insert(all->streams.end(), batch.streams.begin(), batch.streams.end());
+      merge.signatures[0].append(batch);
+      for (std::size_t port = 0; port < lane.signatures.size(); ++port)
+        lane.signatures[port].append(node.signatures[port]);
       lane.facts["lanes"] = lane.fused.size();
       return;
     }
@@ -154,7 +171,7 @@ class Fuser {
       merge.type = &merge_;
       merge.params = nlohmann::json::object();
       merge.outputs.resize(1);
-      merge.signatures = {batch_of(node)};
+      merge.signatures = {batch_of(plan_, node)};
       merge.place = node.place;
       merge_of_[at] = static_cast<int>(fused.nodes.size()) - 1;
       fused.edges.push_back({merge_of_[at], 0, merge_of_[at] + 1, 0, /*capacity=*/1, 0});
@@ -163,7 +180,7 @@ class Fuser {
     PlanNode& copy = fused.nodes.emplace_back(unwired(node));
     if (group == nullptr) return;
     copy.id = group->id;
-    copy.fused = {{node.id, node.device, batch_of(node).streams}};
+    copy.fused = {{node.id, node.device, batch_of(plan_, node).streams}};
   }
 
   void add_edge(Plan& fused, PlanEdge edge) {
@@ -173,11 +190,6 @@ class Fuser {
     edge.to = batch ? merge_of_[edge.to] : new_[edge.to];
     edge.from = new_[edge.from];
     fused.edges.push_back(edge);
-  }
-
-  const Signature& batch_of(const PlanNode& lane) const {
-    const PlanEdge& edge = plan_.edges[lane.inputs[0]];
-    return plan_.nodes[edge.from].signatures[edge.from_port];
   }
 
   const Plan& plan_;
@@ -198,25 +210,28 @@ void fuse(Plan& train, std::optional<Plan>& evaluate, const NodeType* merge, int
   const std::vector<int> lanes = train.with_role(Role::kCompute);
   if (lanes.size() < 2 || merge == nullptr) return;
   std::string why = reason_of_run(train);
-  std::vector<LaneGroup> groups;
-  std::size_t in_groups = 0;
-  if (why.empty()) {
-    groups = groups_of(train, evaluate, hosts);
-    for (const LaneGroup& group : groups) in_groups += group.ids.size();
-    for (const int lane : lanes) {
-      if (why.empty() && !train.nodes[lane].alone.empty())
-        why = fmt::format("{}: {}", train.nodes[lane].id, train.nodes[lane].alone);
-    }
-    const bool one_each = train.run.fuse.is_number() && train.run.fuse >= lanes.size();
-    if (why.empty())
-      why = one_each ? fmt::format("run.fuse {} leaves one lane a batch", train.run.fuse.get<std::int64_t>())
-                     : "no two neighbours are alike and share their weights";
+  const auto is_unknown = [&](int lane) {
+    const Signature& batch = batch_of(train, train.nodes[lane]);
+    return !batch.x || !batch.y;
+  };
+  if (why.empty() && std::ranges::any_of(lanes, is_unknown)) {
+    train.fusion = "which lanes are fused is unknown until run, as the shapes of their samples are";
+    return;
   }
+  const std::vector<LaneGroup> groups = why.empty() ? groups_of(train, evaluate, hosts) : std::vector<LaneGroup>();
+  std::size_t in_groups = 0;
+  for (const LaneGroup& group : groups) in_groups += group.ids.size();
+  for (const int lane : lanes) {
+    if (why.empty() && !train.nodes[lane].alone.empty())
+      why = fmt::format("{}: {}", train.nodes[lane].id, train.nodes[lane].alone);
+  }
+  if (why.empty())
+    why = "they are batches of their own, so many were asked for, or no neighbour is alike and shares their weights";
   if (groups.empty()) {
     train.fusion = "lanes are not fused: " + why;
     return;
   }
-  train.fusion = fmt::format("fused: {}", listed_groups(groups));
+  train.fusion = "fused: " + listed_groups(groups);
   if (in_groups < lanes.size()) train.fusion += "; the others are not: " + why;
   if (evaluate) evaluate = Fuser(*evaluate, groups, *merge).fuse();
   train = Fuser(train, groups, *merge).fuse();

@@ -4,8 +4,8 @@
 //   pair0 -> lane0 -> reduce    becomes    pair0 -> lane[0..1]:batch -> lane[0..1] -> reduce
 //   pair1 -> lane1 -> reduce               pair1 ->
 //
-// It follows from the file and the devices alone, never from threads, timing or how many processes there are; those
-// share out the groups.
+// It follows from the file, the devices and how many hosts there are, never from threads, timing or how many processes
+// a host has; those share out the groups.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ namespace lanewise {
 // problem.
 void fuse(Plan& train, std::optional<Plan>& evaluate, const NodeType* merge, int hosts);
 
-// The joins that the lanes' rows come from, in their order: one a lane, of fused ones one each.
+// The joins that the lanes' rows come from, in their order: one for every lane, also for each of those that are fused.
 std::vector<int> joins_of_lanes(const Plan& plan);
 
 }  // namespace lanewise

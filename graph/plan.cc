@@ -54,9 +54,8 @@ void RunSettings::fields(Fields& f) {
   f.add("burn_in", burn_in, "samples after a stream's start that only move its state").unit("samples").at_least(0);
   f.add("accumulate", accumulate, "batches of every lane in one step").unit("rounds").at_least(1);
   f.add("fuse", fuse,
-        "lanes of one memory as one batch each so many: off, a number, or auto: off under the reduction reference, "
-        "else 2 "
-        "on a host and 1 on a GPU");
+        "neighbours that are alike and share their memory are so many batches: off, a number, or auto: off under the "
+        "reduction reference, else 2 on a host and 1 on a GPU");
   const bool groups = fuse.is_number_integer() && fuse >= 1 && fuse <= kMostGroups;
   if (!groups && fuse != "off" && fuse != "auto")
     f.problem("fuse", fmt::format("run: \"fuse\" must be off, auto or a number of batches, not {}", shown(fuse)));

@@ -41,7 +41,7 @@ struct RunSettings {
   std::int64_t tbptt = 1;           // samples of a stream in one batch, through which the backward goes
   std::int64_t burn_in = 0;         // samples after a stream's start that weigh 0
   std::int64_t accumulate = 1;      // rounds of a step
-  nlohmann::json fuse = "auto";     // off, auto, or how many batches the lanes of one memory compute (graph/fuse.h)
+  nlohmann::json fuse = "auto";     // off, auto, or how many batches neighbours of one memory are (graph/fuse.h)
   std::string buffers = "";         // local, average: what a model's buffers are after a step; "": refused
   std::int64_t verify_every = 0;    // steps between comparisons of the memory domains; 0: never
   double stall_s = 30;

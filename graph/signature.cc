@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace lanewise {
 namespace {
 
@@ -19,6 +21,17 @@ std::string grouped(std::int64_t n) {
 }  // namespace
 
 std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+void Signature::append(const Signature& other) {
+  streams.insert(streams.end(), other.streams.begin(), other.streams.end());
+  // Unknown when a stream that ends does not tell.
+  if (endless) {
+    length = other.length;
+    endless = other.endless;
+  } else if (!other.endless) {
+    length = length && other.length ? std::optional(std::min(*length, *other.length)) : std::nullopt;
+  }
+}
 
 std::string Signature::text() const {
   if (parameters) return grouped(*parameters) + " parameters";

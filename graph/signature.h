@@ -20,7 +20,9 @@ struct Signature {
   std::optional<std::int64_t> length;   // samples of one pass over the streams; nullopt: endless or unknown
   bool endless = false;
   std::optional<std::int64_t> parameters;  // gradients and weights: how many
-  std::string text() const;                // "x [14, 6], y [1]", "18,049 parameters", "unknown until run"
+  // Takes another's streams in, behind its own; the length becomes that of the shortest.
+  void append(const Signature& other);
+  std::string text() const;  // "x [14, 6], y [1]", "18,049 parameters", "unknown until run"
 };
 
 }  // namespace lanewise

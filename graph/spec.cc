@@ -48,9 +48,9 @@ void check_ends(const Spec& spec, const Document& document, Settings& settings, 
   }
   const auto note = [&](const Plan& plan, const std::string& what, const std::string& bound) {
     if (const std::string id = source_of_unknown_end(plan); !id.empty()) {
-      train.plan.notes.push_back(fmt::format(
-          "{} may be endless, which only its program knows, and then {} never ends; \"samples\" bounds it, or {}",
-          in_quotes(id), what, bound));
+      train.plan.notes.push_back(
+          fmt::format("{} may be endless, as far as is known, and then {} never ends; \"samples\" bounds it, or {}",
+                      in_quotes(id), what, bound));
     }
   };
   if (run.passes && !run.steps && !run.minutes) note(train.plan, "the run", "run.steps");

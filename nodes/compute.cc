@@ -297,11 +297,12 @@ class Compute final : public Node {
   std::vector<double> slopes_;              // w · ∂r/∂prediction, for the kernel
 };
 
-// Why this lane's rows are not computed together with those of other lanes; "": they can be.
-std::string reason_to_be_alone(const PlanModel& model, const ModelType* type, const Model* made) {
+// Why this lane's rows are not computed together with those of other lanes; "": they can be. `made`: null before.
+std::string reason_to_be_alone(const RunSettings& run, const PlanModel& model, const ModelType* type,
+                               const Model* made) {
   if (type == nullptr || !type->plugin.empty())
     return fmt::format("the model \"{}\" is a plugin's, which may mix the rows of a batch", model.name);
-  if (made != nullptr && !made->buffers().empty())
+  if ((made != nullptr && !made->buffers().empty()) || (type->load && !run.buffers.empty()))
     return fmt::format("the model \"{}\" keeps statistics of its batches", model.name);
   return "";
 }
@@ -319,6 +320,8 @@ void infer(InferContext& context) {
         fmt::format("there is no model \"{}\" in \"models\"{}", params.model, did_you_mean(params.model, names)),
         "model");
   }
+  const ModelType* const type = find_model_type(model->type);
+  node.alone = reason_to_be_alone(context.plan.run, *model, type, nullptr);
   const Signature& batch = context.inputs[0];
   if (!batch.x || !batch.y) return;  // unknown until run
   try {
@@ -334,8 +337,6 @@ void infer(InferContext& context) {
     }
     node.signatures[kPrediction].y = output;
     if (!params.loss_path.text.empty()) check_archive(params.loss_path.text);
-    const ModelType* const type = find_model_type(model->type);
-    node.alone = reason_to_be_alone(*model, type, nullptr);
     if (type == nullptr) return;  // as above
     if (type->load) {
       type->check(model->params, *batch.x, output);
@@ -343,7 +344,7 @@ void infer(InferContext& context) {
       return;
     }
     const std::unique_ptr<Model> made = type->make(model->params, *batch.x, output);
-    if (node.alone.empty()) node.alone = reason_to_be_alone(*model, type, made.get());
+    node.alone = reason_to_be_alone(context.plan.run, *model, type, made.get());
     constexpr std::int64_t kMostParameters = std::int64_t{1} << 40;
     if (made->parameter_count() > kMostParameters) {
       throw Error(Exit::kPipeline,

@@ -1,6 +1,8 @@
 // merge: the batches of fused lanes as one, lane by lane: row i of a time step is row i of the first lane's, then come
 // the next lane's. lanewise puts it into plans (graph/fuse.h).
 //
+// What is `known` of some lanes' rows alone is NaN for the others'.
+//
 // When one of the lanes has no batch, since a stream has ended, there is none for any; all rows are left over.
 #include <ATen/ATen.h>
 

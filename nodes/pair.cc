@@ -269,14 +269,7 @@ void infer(InferContext& context) {
     }
     if (!all.x) all.x = one.x;
     if (!all.y) all.y = one.y;
-    all.streams.insert(all.streams.end(), one.streams.begin(), one.streams.end());
-    // As long as the shortest; unknown when a stream that ends does not tell.
-    if (all.endless) {
-      all.length = one.length;
-      all.endless = one.endless;
-    } else if (!one.endless) {
-      all.length = all.length && one.length ? std::optional(std::min(*all.length, *one.length)) : std::nullopt;
-    }
+    all.append(one);
   }
   context.node.signatures = {all};
 }

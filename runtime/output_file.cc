@@ -21,11 +21,16 @@ constexpr std::size_t kBuffer = 1 << 16;
 
 }  // namespace
 
-OutputFile::OutputFile(const std::string& path, std::optional<std::uint64_t> keep)
-    : path_(path), file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (keep ? 0 : O_TRUNC), 0666)) {
+OutputFile::OutputFile(const std::string& path, std::optional<std::uint64_t> keep, bool later)
+    : path_(path), keep_(keep), bytes_(keep.value_or(0)) {
+  if (!later) open();
+}
+
+void OutputFile::open() {
+  if (file_ >= 0) return;
+  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (keep_ ? 0 : O_TRUNC), 0666);
   if (file_ < 0) fail("create", path_);
-  if (!keep) return;
-  bytes_ = *keep;
+  if (!keep_) return;
   const off_t end = ::lseek(file_, 0, SEEK_END);
   if (end < 0) fail("go on with", path_);
   if (static_cast<std::uint64_t>(end) < bytes_) {

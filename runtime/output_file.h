@@ -11,8 +11,10 @@ namespace lanewise {
 // Buffered; used by one thread at a time. Throws Error(kCheckpoint) when the file cannot be made or written.
 class OutputFile {
  public:
-  // `keep`: goes on behind the first so many bytes of the file that is there, which must have them; else a new file.
-  explicit OutputFile(const std::string& path, std::optional<std::uint64_t> keep = std::nullopt);
+  // `keep`: goes on behind the first so many bytes of the file that is there, which must have them, and cuts the rest;
+  // else a new file. `later`: nothing is touched before open().
+  explicit OutputFile(const std::string& path, std::optional<std::uint64_t> keep = std::nullopt, bool later = false);
+  void open();    // before all that follows but empty() and bytes(); does nothing the second time
   ~OutputFile();  // closes without a word: call close() where success matters
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -32,6 +34,7 @@ class OutputFile {
   void write_through(std::string_view text);
 
   const std::string path_;
+  const std::optional<std::uint64_t> keep_;
   std::string buffer_;
   int file_ = -1;
   std::uint64_t bytes_ = 0;

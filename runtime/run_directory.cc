@@ -21,17 +21,25 @@ constexpr std::string_view kOwn[] = {"manifest.json",       "metrics.jsonl", "ti
 
 }  // namespace
 
+RunDirectory::RunDirectory(const std::string& path, std::function<void(const std::string&)> say)
+    : path_(path), say_(std::move(say)) {}
+
 RunDirectory::RunDirectory(const std::string& path, std::function<void(const std::string&)> say, Lengths kept)
-    : path_(path), say_(std::move(say)), kept_(std::move(kept)) {
+    : path_(path), say_(std::move(say)), kept_(std::move(kept)), begun_(false) {}
+
+void RunDirectory::begin() {
+  begun_ = true;
   if (path_.empty()) return;
   for (const auto& [file, bytes] : kept_) open(file);
+  for (const auto& [name, file] : files_) file->open();
 }
 
 OutputFile& RunDirectory::open(const std::string& file) {
   if (const auto found = files_.find(file); found != files_.end()) return *found->second;
   const auto kept = kept_.find(file);
-  auto opened = std::make_unique<OutputFile>(path_ + "/" + file,
-                                             kept == kept_.end() ? std::nullopt : std::optional(kept->second));
+  auto opened =
+      std::make_unique<OutputFile>(path_ + "/" + file, kept == kept_.end() ? std::nullopt : std::optional(kept->second),
+                                   /*later=*/!begun_);
   return *files_.emplace(file, std::move(opened)).first->second;
 }
 

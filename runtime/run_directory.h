@@ -18,10 +18,12 @@ class RunDirectory {
   // Bytes of each file that grows with the run.
   using Lengths = std::map<std::string, std::uint64_t>;
 
-  // `path`: a directory that is there, "" for none: then nothing is written. `say` takes lines for the user. A resumed
-  // run goes on behind what the files had when the checkpoint was taken, `kept`; what came after is cut, and a file
-  // that is not among them begins anew.
-  RunDirectory(const std::string& path, std::function<void(const std::string&)> say, Lengths kept = {});
+  // `path`: a directory that is there, "" for none: then nothing is written. `say` takes lines for the user.
+  RunDirectory(const std::string& path, std::function<void(const std::string&)> say);
+  // Of a run that is resumed: goes on behind what the files had when the checkpoint was taken, `kept`; what came after
+  // is cut, and a file that is not among them begins anew. No file is touched before begin().
+  RunDirectory(const std::string& path, std::function<void(const std::string&)> say, Lengths kept);
+  void begin();
 
   std::atomic<std::uint64_t> step{0};  // steps applied so far
 
@@ -53,6 +55,7 @@ class RunDirectory {
   OutputFile& open(const std::string& file);
 
   const Lengths kept_;
+  bool begun_ = true;
   std::map<std::string, std::unique_ptr<OutputFile>> files_;
   std::map<std::string, std::string> owners_;  // file -> node id
 };

@@ -248,6 +248,7 @@ class Trainer::Impl final : public RunControl {
     nodes_ = make_nodes(train_, services_);
     if (checkpoint) restore_nodes(parts(), *checkpoint, nodes_);
     if (accelerator_ != nullptr) accelerator_->settle();
+    directory_->begin();
     if (options_.resume && world_.first()) write_manifest();  // of what is known to go on
     begun_ = true;
   }

@@ -2,15 +2,18 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <optional>
 #include <system_error>
+#include <thread>
 
 #include "graph/text.h"
 #include "nodes/conformance.h"
@@ -89,6 +92,7 @@ class Trial {
  public:
   // `patience`: for each rule, in seconds.
   Trial(const std::string& type, double patience) : type_(type), patience_(patience) {
+    const pid_t parent = ::getpid();
     std::array<int, 2> ends;
     if (::pipe2(ends.data(), O_CLOEXEC) != 0 || (child_ = ::fork()) < 0) {
       throw Error(Exit::kInternal, fmt::format("no process can be made to try {} in: {}", in_quotes(type),
@@ -97,6 +101,9 @@ class Trial {
     read_ = Descriptor(ends[0]);
     write_ = Descriptor(ends[1]);
     (child_ == 0 ? read_ : write_).reset();
+    if (child_ != 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(static_cast<int>(Exit::kInternal));  // it died before it could be told
   }
   // In the other process: it was left by a way that leads back here, not by exit().
   ~Trial() { tell(kDone); }
@@ -112,11 +119,12 @@ class Trial {
   std::optional<int> status_of_other() const {
     if (child_ == 0) return std::nullopt;
     std::string told;
-    const bool silent = !hear(told);
+    const bool silent = !hear(told) || !ends();
     if (silent) ::kill(child_, SIGKILL);
     int status = 0;
     ::waitpid(child_, &status, 0);
-    if (!silent && told.ends_with(kDone)) return WEXITSTATUS(status);
+    const bool done = told.ends_with(kDone);
+    if (!silent && done && WIFEXITED(status)) return WEXITSTATUS(status);
     std::string rule = told.substr(0, told.find_last_of('\n'));
     rule = rule.substr(rule.find_last_of('\n') + 1);
     const ChildEnd end{.signalled = WIFSIGNALED(status),
@@ -124,7 +132,9 @@ class Trial {
     throw Error(Exit::kInternal,
                 fmt::format("{}: the process that it is tried in {} while {}", type_,
                             silent ? fmt::format("has not come back in {:g} s", patience_) : end.text(),
-                            rule.empty() ? "its plugin was loaded" : "this was tried: " + rule));
+                            done           ? "it ended, after all trials"
+                            : rule.empty() ? "types were loaded"
+                                           : "this was tried: " + rule));
   }
 
  private:
@@ -147,6 +157,17 @@ class Trial {
       if (size <= 0) return true;
       told.append(bytes.data(), static_cast<std::size_t>(size));
     }
+  }
+
+  // What is done after main() takes its time, too. False: it does not end.
+  bool ends() const {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience_);
+    siginfo_t info{};
+    while (::waitid(P_PID, static_cast<id_t>(child_), &info, WEXITED | WNOWAIT | WNOHANG) == 0 && info.si_pid == 0) {
+      if (std::chrono::steady_clock::now() > until) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return true;
   }
 
   const std::string type_;

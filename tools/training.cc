@@ -49,9 +49,10 @@ void check_parts(const Plan& train, int processes) {
         Exit::kCommandLine,
         lanes == train.lane_count()
             ? fmt::format("there are {} processes for {} lanes; start one a lane at most", processes, lanes)
-            : fmt::format("there are {} processes for {}, which cannot be cut; run.fuse takes as many batches as there "
-                          "are processes, or off",
-                          processes, train.fusion));
+            : fmt::format(
+                  "there are {} processes, and the lanes are {} batches ({}); give run.fuse as many as there are "
+                  "processes, or off",
+                  processes, lanes, train.fusion));
   }
   for (const PlanNode& node : train.nodes) {
     if (node.type->role != Role::kSink) continue;

@@ -184,6 +184,8 @@ TEST_CASE("fuse: a run goes on fused or not, and its model evaluates and predict
 TEST_CASE("fuse: check and graph say what is fused, and why not") {
   const TempDir dir;
   const std::string mlp = R"("type": "mlp", "hidden": [8])", steps = R"("steps": 5)";
+  const std::string own =
+      "they are batches of their own, so many were asked for, or no neighbour is alike and shares their weights";
   const auto fusion = [&](const std::string& model, const std::string& run, const std::string& set) {
     const std::string file = dir.write("p.json", pipeline(model, run));
     std::vector<std::string> arguments = {"graph", file};
@@ -201,14 +203,13 @@ TEST_CASE("fuse: check and graph say what is fused, and why not") {
     return std::string("nothing");
   };
   CHECK(fusion(mlp, steps, "run.fuse=2") == "fused: lane[0..1] and lane[2..4]");
-  CHECK(fusion(mlp, steps, "run.fuse=5") == "lanes are not fused: run.fuse 5 leaves one lane a batch");
+  CHECK(fusion(mlp, steps, "run.fuse=5") == "lanes are not fused: " + own);
   CHECK(fusion(mlp, R"("steps": 5, "reduction": "deterministic")", "") == "fused: lane[0..1] and lane[2..4]");
   CHECK(fusion(mlp, steps, "") ==
         "lanes are not fused: run.fuse auto leaves them apart under the reduction reference; run.fuse 2 makes two "
         "batches of them");
   CHECK(fusion(mlp, steps, "run.fuse=off") == "lanes are not fused: run.fuse is off");
-  CHECK(fusion(mlp, R"("steps": 5, "weights": "per_device")", "run.fuse=2") ==
-        "lanes are not fused: no two neighbours are alike and share their weights");
+  CHECK(fusion(mlp, R"("steps": 5, "weights": "per_device")", "run.fuse=2") == "lanes are not fused: " + own);
   CHECK(fusion(mlp + R"(, "norm": "batch")", R"("steps": 5, "buffers": "average")", "run.fuse=2") ==
         "lanes are not fused: lane0: the model \"net\" keeps statistics of its batches");
   CHECK(fusion(mlp, steps, "lane4.delta=2") ==
@@ -216,9 +217,10 @@ TEST_CASE("fuse: check and graph say what is fused, and why not") {
         "batches of them");
   const std::string file = dir.write("p.json", pipeline(mlp, steps));
   const Finished uneven = lanewise_command({"graph", file, "--set", "run.fuse=1", "--set", "lane4.loss=huber"});
-  CHECK(uneven.out.find(
-            "\nfused: lane[0..3]; the others are not: no two neighbours are alike and share their weights\n") !=
-        std::string::npos);
+  CHECK(uneven.out.find("\nfused: lane[0..3]; the others are not: " + own + "\n") != std::string::npos);
+  const Finished shapes = lanewise_command(
+      {"graph", file, "--set", "run.fuse=1", "--set", "gen[8..9].features=3", "--set", "~lane4.device"});
+  CHECK(shapes.exit == 3);  // one model takes samples of one shape
   const Finished wrong = lanewise_command({"check", file, "--set", "run.fuse=some"});
   CHECK(wrong.exit == 3);
   CHECK(wrong.err.find("run: \"fuse\" must be off, auto or a number of batches, not \"some\"") != std::string::npos);

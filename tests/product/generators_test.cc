@@ -243,7 +243,7 @@ TEST_CASE("generators: that an evaluation or a prediction may never end is told 
   CHECK(ran.finished.err.find("may be endless") == std::string::npos);
   const std::string open = dir.write("open.json", replaced(text, R"(, "set": { "gen.samples": 5 })", ""));
   CHECK(lanewise_command({"graph", open})
-            .out.find("note: \"gen0\" may be endless, which only its program knows, and then an evaluation never ends; "
+            .out.find("note: \"gen0\" may be endless, as far as is known, and then an evaluation never ends; "
                       "\"samples\" "
                       "bounds it, or evaluate.steps\n") != std::string::npos);
   const Finished predicted = lanewise_command({"predict", dir.path("run"), "--set", "gen.samples=4"});

@@ -56,10 +56,10 @@ TEST_CASE("processes: fused lanes are shared out as they are, and are what one p
 
   for (const Finished& finished : Group(3, run_arguments(file, dir.path("three"), sets)).wait()) {
     CHECK(finished.exit == 2);
-    CHECK(contains(
-        finished.err,
-        "there are 3 processes for fused: lane[0..1] and lane[2..3], which cannot be cut; run.fuse takes as many "
-        "batches as there are processes, or off"));
+    CHECK(
+        contains(finished.err,
+                 "there are 3 processes, and the lanes are 2 batches (fused: lane[0..1] and lane[2..3]); give run.fuse "
+                 "as many as there are processes, or off"));
   }
 }
 

@@ -97,6 +97,34 @@ def checkpoint():
     return [row(f"checkpoint.{name}", "ms" if name.endswith("_ms") else "", samples) for name, samples in rows.items()]
 
 
+def same_work(steps, what, losses):
+    """Stops where contenders' losses tell that they did not do the same work. `losses`: by contender, lanewise first."""
+    names, values = list(losses), list(losses.values())
+    worst = max(abs(v - values[0]) / abs(values[0]) for v in values)
+    print(f"losses after {steps} steps, {what}: " + ", ".join(f"{n} {v:.6g}" for n, v in zip(names, values)) +
+          f"; at most {worst:.1e} apart")
+    if worst > 1e-3:
+        sys.exit("the contenders did not do the same work: their losses differ")
+
+
+def trained(out, command, steps, warm):
+    """Microseconds a step behind the first `warm`, and the mean loss of the last 100, of a run to `out`."""
+    measured([*command, "--quiet", "--out", out])
+    with open(f"{out}/timings.jsonl") as f:
+        ends = [json.loads(line)["seconds"] for line in f]
+    with open(f"{out}/metrics.jsonl") as f:
+        losses = [json.loads(line)["loss"] for line in f]
+    shutil.rmtree(out)
+    return 1e6 * (ends[-1] - ends[warm - 1]) / (steps - warm), statistics.mean(losses[-100:])
+
+
+def told(command):
+    """The same of a contender that tells them."""
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+    last = json.loads(said.splitlines()[-1])
+    return last["us"], last["loss"]
+
+
 def train():
     """The mlp 8-128-128-1 on sixteen streams, in several processes, against PyTorch's DDP over Gloo in as many: the same
     files, initial weights, optimizer and steps."""
@@ -104,39 +132,61 @@ def train():
     torchrun = [".venv/bin/torchrun", "--standalone", "--nproc-per-node"]
 
     def lanewise(folder, processes, reduction):
-        out = f"{folder}/run"
-        measured([*torchrun, str(processes), "--no-python", f"{BUILD}/lanewise", "run", f"{folder}/mlp.json", "--quiet",
-                  "--out", out, "--set", f"run.reduction={reduction}"])
-        with open(f"{out}/timings.jsonl") as f:
-            ends = [json.loads(line)["seconds"] for line in f]
-        with open(f"{out}/metrics.jsonl") as f:
-            losses = [json.loads(line)["loss"] for line in f]
-        shutil.rmtree(out)
-        return 1e6 * (ends[-1] - ends[warm - 1]) / (steps - warm), statistics.mean(losses[-100:])
+        command = [*torchrun, str(processes), "--no-python", f"{BUILD}/lanewise", "run", f"{folder}/mlp.json"]
+        return trained(f"{folder}/run", [*command, "--set", f"run.reduction={reduction}", "--set", "run.fuse=off"], steps, warm)
 
     def ddp(folder, processes):
-        said = subprocess.run([*torchrun, str(processes), "tools/benchmarks/ddp.py", folder, str(steps), str(warm)], check=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
-        told = json.loads(said.splitlines()[-1])
-        return told["us"], told["loss"]
+        return told([*torchrun, str(processes), "tools/benchmarks/ddp.py", folder, "mlp", str(steps), str(warm)])
 
     rows = []
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
-        subprocess.run([".venv/bin/python", "tools/benchmarks/mlp_files.py", folder, str(steps)], check=True)
+        subprocess.run([".venv/bin/python", "tools/benchmarks/files.py", folder, str(steps)], check=True)
         for processes in (2, 4):
             turns = [(lanewise(folder, processes, "reference"), lanewise(folder, processes, "fast"), ddp(folder, processes))
                      for _ in range(3)]
-            worst = max(abs(t[i][1] - t[2][1]) / t[2][1] for t in turns for i in (0, 1))
-            print(f"losses after {steps} steps, {processes} processes: lanewise {turns[0][0][1]:.6g}, DDP {turns[0][2][1]:.6g}, "
-                  f"at most {worst:.1e} apart")
-            if worst > 1e-3:
-                sys.exit("the contenders did not do the same work: their losses differ")
+            for r, f, d in turns:
+                same_work(steps, f"{processes} processes", {"lanewise": r[1], "lanewise, fast": f[1], "DDP": d[1]})
             name = f"train.mlp_unfused_vs_ddp{processes}"
             rows += [row(f"{name}", "", [d[0] / r[0] for r, _, d in turns], 3, ">="),
                      row(f"{name}_fast", "", [d[0] / f[0] for _, f, d in turns]),
                      row(f"{name}_us", "us", [r[0] for r, _, _ in turns]),
                      row(f"{name}_fast_us", "us", [f[0] for _, f, _ in turns]),
                      row(f"{name}_ddp_us", "us", [d[0] for _, _, d in turns])]
+    return rows
+
+
+def fused():
+    """The mlp 8-128-128-1, and a gru 8-64 over 32 time steps, on sixteen streams in one process: fused lanes against lanes one
+    by one, against a loop of PyTorch over one batch of sixteen (eager; the faster of one thread and two), and against DDP."""
+    rows = []
+    for kind, steps, warm, vs_torch, vs_ddp in (("mlp", 3000, 500, 3, 8), ("gru", 600, 100, 3.5, 5)):
+        with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+            subprocess.run([".venv/bin/python", "tools/benchmarks/files.py", folder, str(steps)], check=True)
+
+            def lanewise(fuse):
+                command = [f"{BUILD}/lanewise", "run", f"{folder}/{kind}.json", "--pin"]
+                for one in ("run.threads=2", "run.reduction=deterministic", f"run.fuse={fuse}"):
+                    command += ["--set", one]
+                return trained(f"{folder}/run", command, steps, warm)
+
+            def torch_loop():
+                command = [".venv/bin/python", "tools/benchmarks/torch_loop.py", folder, kind, str(steps), str(warm)]
+                return min(told([*command, threads]) for threads in ("1", "2"))
+
+            def ddp():
+                return told([".venv/bin/torchrun", "--standalone", "--nproc-per-node", "2", "tools/benchmarks/ddp.py", folder, kind,
+                             str(steps), str(warm)])
+
+            turns = [(lanewise(2), lanewise("off"), torch_loop(), ddp()) for _ in range(3)]
+            for f, u, t, d in turns:
+                same_work(steps, kind, {"fused": f[1], "lane by lane": u[1], "PyTorch": t[1], "DDP": d[1]})
+        rows += [row(f"train.{kind}_vs_torch", "", [t[0] / f[0] for f, _, t, _ in turns], vs_torch, ">="),
+                 row(f"train.{kind}_vs_ddp2", "", [d[0] / f[0] for f, _, _, d in turns], vs_ddp, ">="),
+                 row(f"train.{kind}_fused_over_unfused", "", [u[0] / f[0] for f, u, _, _ in turns]),
+                 row(f"train.{kind}_fused_us", "us", [f[0] for f, _, _, _ in turns]),
+                 row(f"train.{kind}_unfused_us", "us", [u[0] for _, u, _, _ in turns]),
+                 row(f"train.{kind}_torch_us", "us", [t[0] for _, _, t, _ in turns]),
+                 row(f"train.{kind}_ddp2_us", "us", [d[0] for _, _, _, d in turns])]
     return rows
 
 
@@ -199,7 +249,7 @@ def process():
             row("process.waiting_cores", "", [waiting() for _ in range(3)], 0.02, "<=")]
 
 
-GROUPS = {"graph": graph, "memory": memory, "checkpoint": checkpoint, "train": train, "process": process}
+GROUPS = {"graph": graph, "memory": memory, "checkpoint": checkpoint, "train": train, "fused": fused, "process": process}
 
 
 def machine():
