@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <thread>
@@ -230,6 +231,18 @@ TEST_CASE("generators: one that fails may be started again, or its stream may en
   const Ran ended = run_in(dir, "ended", {ends, "--quiet"});
   INFO(ended.finished.err);
   CHECK(ended.finished.err.find("its stream ends here (on_failure)") != std::string::npos);
+}
+
+TEST_CASE(
+    "generators: of sixteen pendulums the model knows the next observation five times as well as who says no change") {
+  const TempDir dir;
+  const Ran ran = run_in(dir, "run", {"configs/gym16.json", "--quiet", "--set", "run.steps=2000"});
+  INFO(ran.finished.err);
+  REQUIRE(ran.finished.exit == 0);
+  const nlohmann::json& evaluation = ran.report.at("evaluation");  // by seeds that the training has not seen
+  CHECK(evaluation.at("n") == 6400);
+  CHECK(std::sqrt(evaluation.at("mse").get<double>()) <=
+        std::sqrt(evaluation.at("baselines").at("last").get<double>()) / 5);
 }
 
 TEST_CASE("generators: that an evaluation or a prediction may never end is told where it is planned") {
