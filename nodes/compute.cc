@@ -226,8 +226,8 @@ class Compute final : public Node {
       const auto count = static_cast<std::int64_t>(parts_[p].streams.size());
       const Batch part = columns(batch, begin, count);
       at::Tensor state = state_.defined() ? state_.narrow(0, begin, count) : at::Tensor();
-      const auto runs = std::span(runs_).subspan(state.defined() ? static_cast<std::size_t>(begin) : 0,
-                                                 state.defined() ? static_cast<std::size_t>(count) : 0);
+      std::span<const std::uint64_t> runs;
+      if (state.defined()) runs = std::span(runs_).subspan(static_cast<std::size_t>(begin), parts_[p].streams.size());
       begin += count;
       bucket.zero_();
       forward(part, state, runs);

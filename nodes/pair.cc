@@ -62,16 +62,13 @@ class Pair final : public Node {
         check_clocks_(params.match == "auto"),
         clocks_(context.node.inputs.size()),
         since_start_(context.node.inputs.size()) {
+    const at::ScalarType dtype = context.services.get<SourceRules>().dtype;
     for (const int e : context.node.inputs) {
       const PlanEdge& edge = context.plan.edges[e];
       const PlanNode& from = context.plan.nodes[edge.from];
+      const Signature& signature = from.signatures[edge.from_port];
       streams_.push_back(context.plan.nodes[source_above(context.plan, edge.from)].id);
-      told_.push_back({from.id, from.signatures[edge.from_port]});
-    }
-    const at::ScalarType dtype = context.services.get<SourceRules>().dtype;
-    for (Told& told : told_) {
-      told.x_dtype = dtype;
-      told.y_dtype = told.signature.integer_target ? at::kLong : dtype;
+      told_.push_back({from.id, {signature.x, dtype}, {signature.y, signature.integer_target ? at::kLong : dtype}});
     }
   }
 
@@ -84,8 +81,8 @@ class Pair final : public Node {
         continue;
       }
       samples.push_back(firing.input(i).take<Sample>());
-      check_told(samples.back().x, "x", told_[i], told_[i].signature.x, told_[i].x_dtype);
-      check_told(samples.back().y, "y", told_[i], told_[i].signature.y, told_[i].y_dtype);
+      check_told(samples.back().x, "x", told_[i].x, told_[i].id);
+      check_told(samples.back().y, "y", told_[i].y, told_[i].id);
       Tag& tag = samples.back().tag;
       if (tag.seq != seq_) {
         throw Error(Exit::kInternal, fmt::format("stream \"{}\" sent sample {} where {} was due: {}", streams_[i],
@@ -148,21 +145,23 @@ class Pair final : public Node {
  private:
   // What a node above has told of what it will send; a plugin's may send anything.
   struct Told {
+    struct Part {
+      std::optional<Shape> shape;  // nullopt: any
+      at::ScalarType dtype = at::kFloat;
+    };
     std::string id;
-    Signature signature;
-    at::ScalarType x_dtype = at::kFloat, y_dtype = at::kFloat;
+    Part x, y;
   };
 
-  static void check_told(const at::Tensor& sent, const char* name, const Told& told, const std::optional<Shape>& shape,
-                         at::ScalarType dtype) {
-    if (sent.defined() && sent.scalar_type() == dtype && sent.device().is_cpu() &&
-        (!shape || sent.sizes() == at::IntArrayRef(*shape))) {
+  static void check_told(const at::Tensor& sent, const char* name, const Told::Part& told, const std::string& id) {
+    if (sent.defined() && sent.scalar_type() == told.dtype && sent.device().is_cpu() &&
+        (!told.shape || sent.sizes() == at::IntArrayRef(*told.shape))) {
       return;
     }
     throw Error(Exit::kInternal,
-                fmt::format("{} sends {} as {}, where it told {} of {}; `lanewise check-node` tries its type", told.id,
-                            name, sent.defined() ? tell(sent) : "nothing", shape ? to_string(*shape) : "any shape",
-                            c10::toString(dtype)));
+                fmt::format("{} sends {} as {}, where it told {} of {}; `lanewise check-node` tries its type", id, name,
+                            sent.defined() ? tell(sent) : "nothing", told.shape ? to_string(*told.shape) : "any shape",
+                            c10::toString(told.dtype)));
   }
 
   struct Clock {

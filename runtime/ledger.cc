@@ -8,8 +8,7 @@ namespace {
 // An edge to a lane, or to where the batches of fused lanes are put together; taps account for nothing.
 bool carries_batches(const Plan& plan, const PlanEdge& edge) {
   const NodeType& to = *plan.nodes[edge.to].type;
-  return to.role != Role::kSink && edge.initial == 0 &&
-         (to.role == Role::kCompute || to.inputs[edge.to_port].carries == "batch");
+  return to.role != Role::kSink && to.inputs[edge.to_port].carries == "batch";
 }
 
 }  // namespace

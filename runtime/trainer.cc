@@ -565,8 +565,9 @@ class Trainer::Impl final : public RunControl {
     if (world_.size() > 1 && !all_told_ && !flow_report_.nodes.empty())  // without what the others know
       flow_report_ = merge_reports(plans_.train, {flow_report_});
     report_ = make_report(exit);
-    if (options_.resume && !begun_) report_["begun"] = false;  // what the run has left stays as it is
-    if (directory_ == nullptr || report_.contains("begun")) return exit;
+    const bool refused = options_.resume && !begun_;  // what the run has left stays as it is
+    if (refused) report_["begun"] = false;
+    if (directory_ == nullptr || refused) return exit;
     const auto attempt = [&](const std::function<void()>& write) {
       try {
         write();

@@ -13,10 +13,10 @@
 #include <csignal>
 #include <optional>
 #include <system_error>
-#include <thread>
 
 #include "graph/text.h"
 #include "nodes/conformance.h"
+#include "runtime/devices/queue.h"
 #include "runtime/generators/child_process.h"
 #include "runtime/loss.h"
 #include "runtime/model.h"
@@ -161,13 +161,11 @@ class Trial {
 
   // What is done after main() takes its time, too. False: it does not end.
   bool ends() const {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience_);
-    siginfo_t info{};
-    while (::waitid(P_PID, static_cast<id_t>(child_), &info, WEXITED | WNOWAIT | WNOHANG) == 0 && info.si_pid == 0) {
-      if (std::chrono::steady_clock::now() > until) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return true;
+    const auto ended = [this] {
+      siginfo_t info{};
+      return ::waitid(P_PID, static_cast<id_t>(child_), &info, WEXITED | WNOWAIT | WNOHANG) != 0 || info.si_pid != 0;
+    };
+    return comes_true(ended, std::chrono::milliseconds(static_cast<std::int64_t>(1000 * patience_)));
   }
 
   const std::string type_;

@@ -94,15 +94,19 @@ void DeviceLane::reduce_in_parts(const std::vector<BucketPart>& parts, HandOver 
   if (unrecorded_.empty()) unrecorded_ = "its gradients are reduced in parts while the backward goes on";
 }
 
-void DeviceLane::wait_for_parts() {
+bool DeviceLane::parts_come(std::chrono::milliseconds timeout) {
   const auto so = [this] { return queue_->reached(0) && handed_over_ == rounds_; };  // reached() throws what has failed
-  if (watch_ != nullptr && !comes_true(so, patience_.timeout)) fail_late(patience_);
+  return watch_ == nullptr || comes_true(so, timeout);
+}
+
+void DeviceLane::wait_for_parts() {
+  if (!parts_come(patience_.timeout)) fail_late(patience_);
 }
 
 void DeviceLane::wait_for_parts_in_vain() noexcept {
   constexpr std::chrono::seconds kFarewell{5};
   try {
-    if (watch_ != nullptr) comes_true([this] { return queue_->reached(0) && handed_over_ == rounds_; }, kFarewell);
+    parts_come(kFarewell);
   } catch (const std::exception&) {  // the lane's work has failed: it hands nothing over any more
   }
 }

@@ -85,6 +85,8 @@ class DeviceLane {
   const std::string& unrecorded() const { return unrecorded_; }
 
  private:
+  // Whether the last round's parts are handed over in that time; throws what the lane's work threw.
+  bool parts_come(std::chrono::milliseconds timeout);
   struct Slot;
   void make_slots(const Batch& batch);
   void stage(Slot& slot, const Batch& batch, bool stop);
