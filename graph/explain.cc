@@ -28,22 +28,7 @@ class Explainer {
   // The steps of one value of an object with these fields.
   Steps steps(const Written& values, const std::vector<std::string>& path, const FieldInfo& info) const {
     Steps steps{{"default", info.fallback, ""}};
-    const std::string relative = relative_to(path);
-    if (const nlohmann::json* first = values.first(path)) {
-      steps.push_back(step(values.origin().below(relative), Json(*first)));
-    }
-    for (const Written::Change& change : values.changes()) {
-      if (change.relative == relative) {
-        steps.push_back(step(change.origin, change.value ? Json(*change.value) : Json(info.fallback)));
-        if (!change.value) steps.back().what += " (taken out)";
-      } else if (change.value && relative.starts_with(change.relative + "/")) {
-        const Written inner(*change.value, change.origin);
-        const std::string rest = relative.substr(change.relative.size() + 1);
-        if (const nlohmann::json* value = inner.find(pointer_steps("/" + rest))) {
-          steps.push_back(step(change.origin.below(rest), Json(*value)));
-        }
-      }
-    }
+    add_written(steps, values, path, info);
     return steps;
   }
 
@@ -53,6 +38,39 @@ class Explainer {
   }
 
  private:
+  // What was written at the path before swaps, by them and after; what a swap kept is told once.
+  void add_written(Steps& steps, const Written& values, const std::vector<std::string>& path,
+                   const FieldInfo& info) const {
+    if (values.replaced()) {
+      add_written(steps, *values.replaced(), path, info);
+      if (steps.size() > 1 && !values.find(path)) {
+        steps.push_back(step(values.origin(), Json(info.fallback)));
+        steps.back().what += " (does not fit)";
+      }
+    }
+    const auto add = [&](Explained::Step step) {
+      const auto same = [&](const Explained::Step& other) {
+        return other.where == step.where && other.what == step.what;
+      };
+      if (std::none_of(steps.begin(), steps.end(), same)) steps.push_back(std::move(step));
+    };
+    const std::string relative = relative_to(path);
+    if (const nlohmann::json* first = values.first(path)) add(step(values.origin().below(relative), Json(*first)));
+    for (const Written::Change& change : values.changes()) {
+      if (change.relative == relative) {
+        Explained::Step one = step(change.origin, change.value ? Json(*change.value) : Json(info.fallback));
+        if (!change.value) one.what += " (taken out)";
+        add(std::move(one));
+      } else if (change.value && relative.starts_with(change.relative + "/")) {
+        const Written inner(*change.value, change.origin);
+        const std::string rest = relative.substr(change.relative.size() + 1);
+        if (const nlohmann::json* value = inner.find(pointer_steps("/" + rest))) {
+          add(step(change.origin.below(rest), Json(*value)));
+        }
+      }
+    }
+  }
+
   const Loaded& loaded_;
 };
 
@@ -116,7 +134,10 @@ std::vector<Explained> explain_node(const Loaded& loaded, const ChangeKey& key, 
   for (std::int64_t i = chosen.first; i <= std::min(chosen.last, node.count() - 1); ++i) {
     const std::string name = fmt::format("{}.{}", node.instance_id(i), key.rest);
     if (key.path == std::vector<std::string>{"type"}) {
-      add(list, name, {explainer.step(node.type_origin, node.type_name)}, false);
+      Steps steps;
+      for (const auto& [type, origin] : node.types_before) steps.push_back(explainer.step(origin, type));
+      steps.push_back(explainer.step(node.type_origin, node.type_name));
+      add(list, name, std::move(steps), false);
     } else if (key.path == std::vector<std::string>{"device"} && node.type->has_device) {
       Steps steps{{"default", kDefaultDevice, ""}};
       if (node.device) steps.push_back(explainer.step(node.device_origin, *node.device));

@@ -67,6 +67,10 @@ class Written {
   };
   const std::vector<Change>& changes() const { return changes_; }  // in their order, since construction
 
+  // Remembers what this took the place of in a swap.
+  void replaces(Written before) { replaced_ = std::make_shared<const Written>(std::move(before)); }
+  const Written* replaced() const { return replaced_.get(); }  // null: nothing
+
   // For reading by Fields. This object and the document must outlive the source.
   Fields::Source source(const Document& document, const std::string& owner,
                         const std::string& noun = "parameter") const;
@@ -76,6 +80,7 @@ class Written {
   std::shared_ptr<const nlohmann::json> first_;  // shared by all copies; null: there was nothing
   Origin origin_;
   std::vector<Change> changes_;
+  std::shared_ptr<const Written> replaced_;
 };
 
 // One entry of a node's "in".
@@ -116,6 +121,7 @@ struct NodeSpec {
   Origin origin, type_origin, device_origin;
   const NodeType* type = nullptr;                                     // null: unknown, which was told
   int swapped = -1;                                                   // in which layer (graph/change.h); -1: in none
+  std::vector<std::pair<std::string, Origin>> types_before;           // those that swaps replaced, in their order
   std::vector<NodeChange> changes, device_changes, evaluate_changes;  // in the order given
 
   // "params" and "each" are read into the JSON given.

@@ -102,7 +102,7 @@ void swap_node(NodeSpec& node, const Change& change, const Json& value, Changing
   }
   Written params(keys.params, change.origin.below("params")), each(keys.each, change.origin.below("each"));
   const std::string before = std::exchange(node.type_name, keys.type);
-  node.type_origin = change.origin.below("type");
+  node.types_before.emplace_back(before, std::exchange(node.type_origin, change.origin.below("type")));
   node.swapped = changing.layer;
   const auto given = [&](const std::string& name) { return keys.params.contains(name) || keys.each.contains(name); };
   if (const NodeType* type = changing.registry.find_node(keys.type)) {
@@ -120,6 +120,7 @@ void swap_node(NodeSpec& node, const Change& change, const Json& value, Changing
       changing.notes.push_back(fmt::format("{}: {} in the place of {} {}", node.id, type->name, before, text));
     }
   }
+  params.replaces(std::move(node.params));
   node.params = std::move(params);
   node.each = std::move(each);
 }
@@ -140,6 +141,7 @@ void swap_model(ModelSpec& model, const Change& change, const Json& value, Chang
       changing.notes.push_back(fmt::format("models.{}: {} {}", model.name, type->name, text));
     }
   }
+  now.replaces(std::move(model.values));
   model.values = std::move(now);
 }
 

@@ -77,6 +77,27 @@ TEST_CASE("explain: a value's default and every place that wrote it are told, th
   check_golden("graph/golden/explain.txt", text);
 }
 
+TEST_CASE("explain: what a swap took the place of is told, and what of it does not fit") {
+  PlanOptions swapped;
+  for (const auto& [kind, text] : {std::pair{Override::Kind::kSwap, R"(models.net={"type":"mlp","layers":2})"},
+                                   {Override::Kind::kSwap, R"(norm={"type":"scale","params":{"factor":2}})"},
+                                   {Override::Kind::kSet, "norm0.factor=3"},
+                                   {Override::Kind::kSwap, R"(opt={"type":"optimizer"})"}}) {
+    swapped.overrides.push_back({kind, text});
+  }
+  std::string text;
+  for (const char* key :
+       {"models.net.type", "models.net.hidden", "models.net.layers", "norm.type", "norm0.factor", "opt.lr"}) {
+    for (const Explained& one : explain(kSixteen, "configs/sixteen.json", test_registry(), swapped, key)) {
+      text += fmt::format("{}: {}\n", key, one.names.front());
+      for (const Explained::Step& step : one.steps) {
+        text += fmt::format("    {} | {} | {}\n", step.where, step.value.dump(), step.what);
+      }
+    }
+  }
+  check_golden("graph/golden/explain_swap.txt", text);
+}
+
 TEST_CASE("explain: for every key, what is in force is what the plans have") {
   const Plans plans = plan_pipeline(kDerived, "configs/mine.json", test_registry(), options());
   const std::vector<std::string> keys = keys_of(kDerived, "configs/mine.json", test_registry(), options());

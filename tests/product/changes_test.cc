@@ -62,6 +62,11 @@ TEST_CASE("changes: explain-config and diff tell what a changed file changes") {
   REQUIRE(json.size() == 1);
   CHECK(json[0].at("names").size() == 8);
   CHECK(json[0].at("value") == "huber");
+  const Finished swapped =
+      lanewise_command({"explain-config", "configs/flights16.json", "gen0.features", "--set", "norm.mode=running",
+                        "--set", "run.steps=5", "--swap", R"(gen={"type":"sine"})"});
+  CHECK(swapped.out.find("\"dep_delay\"") != std::string::npos);
+  CHECK(swapped.out.find("(does not fit)") != std::string::npos);
 
   const std::vector<std::string> both = {"diff", "configs/sines16.json", file};
   CHECK(lanewise_command(both).out == "~ compute lane (compute)\n    params.loss: \"mse\" -> \"huber\"\n");

@@ -21,6 +21,8 @@ _FAILURES = (p.ProtocolError, ChildError, ChildExit, TimeoutError)
 
 def command_for(file: str, arguments: Sequence[str]) -> list[str]:
     """How to start FILE: Python files by this Python, others by themselves. Throws OSError when it cannot be."""
+    if os.path.isdir(file):
+        raise OSError(errno.EISDIR, "it is a directory; name the generator in it")
     if not os.path.isfile(file):
         raise OSError(errno.ENOENT, "there is no such file")
     if file.endswith(".py"):
