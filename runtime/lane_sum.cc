@@ -4,10 +4,10 @@
 
 #include <cstring>
 
+#include "runtime/loops.h"
+
 namespace lanewise {
 namespace {
-
-constexpr std::int64_t kChunk = 4;  // elements whose sums stay in vector registers
 
 // Row weights of all streams in a bucket or a sum of buckets.
 template <class T>
@@ -51,19 +51,7 @@ double reduce_rounds(std::span<const T* const> lanes, const BucketLayout& layout
 
 template <class T>
 void add_lanes(std::span<const T* const> lanes, std::int64_t begin, std::int64_t end, double scale, T* out) {
-  std::int64_t i = begin;
-  for (; i + kChunk <= end; i += kChunk) {
-    double sums[kChunk] = {};
-    for (const T* const lane : lanes) {
-      for (std::int64_t j = 0; j < kChunk; ++j) sums[j] += lane[i + j];
-    }
-    for (std::int64_t j = 0; j < kChunk; ++j) out[i + j] = static_cast<T>(sums[j] * scale);
-  }
-  for (; i < end; ++i) {
-    double sum = 0;
-    for (const T* const lane : lanes) sum += lane[i];
-    out[i] = static_cast<T>(sum * scale);
-  }
+  loops<T>().add_lanes(lanes.data(), static_cast<std::int64_t>(lanes.size()), begin, end, scale, out);
 }
 
 template <class T>

@@ -5,12 +5,9 @@
 // Backward, with g the gradient of z_i:  ∂W_i += gᵀh_i,  ∂b_i += Σ g,  gradient of h_i = g W_i.
 #include <ATen/ATen.h>
 
-#include <cmath>
-#include <numbers>
-
-#include "runtime/dense_loops.h"
 #include "runtime/dropout.h"
 #include "runtime/kernel.h"
+#include "runtime/loops.h"
 #include "runtime/model.h"
 
 namespace lanewise {
@@ -22,8 +19,6 @@ T* data_of(const at::Tensor& tensor) {
   return static_cast<T*>(tensor.mutable_data_ptr());
 }
 
-enum class Activation { kRelu, kTanh, kGelu, kSilu };
-
 Activation activation(const std::string& name) {
   if (name == "relu") return Activation::kRelu;
   if (name == "tanh") return Activation::kTanh;
@@ -33,55 +28,9 @@ Activation activation(const std::string& name) {
 }
 
 template <class T>
-T logistic(T z) {
-  return 1 / (1 + std::exp(-z));
-}
-template <class T>
-T normal_cdf(T z) {
-  return static_cast<T>(0.5) * (1 + std::erf(z / std::numbers::sqrt2_v<T>));
-}
-
-template <class T>
-T value(Activation f, T z) {
-  switch (f) {
-    case Activation::kRelu:
-      return z > 0 || std::isnan(z) ? z : T{0};
-    case Activation::kTanh:
-      return std::tanh(z);
-    case Activation::kGelu:
-      return z * normal_cdf(z);
-    case Activation::kSilu:
-      return z * logistic(z);
-  }
-  return z;
-}
-
-template <class T>
-T slope(Activation f, T z) {
-  switch (f) {
-    case Activation::kRelu:
-      return z > 0 ? T{1} : T{0};
-    case Activation::kTanh: {
-      const T t = std::tanh(z);
-      return 1 - t * t;
-    }
-    case Activation::kGelu: {
-      const T density = std::exp(-z * z / 2) * std::numbers::inv_sqrtpi_v<T> / std::numbers::sqrt2_v<T>;
-      return normal_cdf(z) + z * density;
-    }
-    case Activation::kSilu: {
-      const T s = logistic(z);
-      return s * (1 + z * (1 - s));
-    }
-  }
-  return 1;
-}
-
-template <class T>
 class MlpKernel final : public Kernel {
  public:
-  MlpKernel(MlpSettings settings, const std::vector<at::Tensor>& leaves)
-      : settings_(std::move(settings)), activation_(activation(settings_.activation)) {
+  MlpKernel(MlpSettings settings, const std::vector<at::Tensor>& leaves) : settings_(std::move(settings)) {
     for (std::size_t i = 0; i < leaves.size(); i += 2)
       layers_.push_back({.weight = leaves[i], .bias = leaves[i + 1], .z = {}, .h = {}, .mask = {}});
   }
@@ -93,13 +42,13 @@ class MlpKernel final : public Kernel {
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       Layer& layer = layers_[i];
       const bool last = i + 1 == layers_.size();
-      if (!last) layer.z.resize(rows_ * layer.out());
+      if (!last) layer.z.resize(padded(rows_ * layer.out()));
       T* const z = last ? data_of<T>(prediction) : layer.z.data();
       loops_.forward(rows_, layer.in(), layer.out(), input_of(i), data_of<const T>(layer.weight),
                      data_of<const T>(layer.bias), z);
       if (last) break;
       layer.h.resize(layer.z.size());
-      std::ranges::transform(layer.z, layer.h.begin(), [f = activation_](T v) { return value(f, v); });
+      activate_(rows_ * layer.out(), layer.z.data(), layer.h.data());
       layer.mask = at::Tensor();
       if (settings_.dropout == 0 || pass.dropout == nullptr) continue;
       layer.mask = pass.dropout->mask(pass.rows, static_cast<int>(i), {layer.out()}, settings_.dropout, x.scalar_type())
@@ -110,16 +59,17 @@ class MlpKernel final : public Kernel {
   }
 
   void backward(std::span<const double> gradient) override {
-    gradient_.assign(gradient.begin(), gradient.end());
+    gradient_.resize(gradient.size());
+    std::ranges::copy(gradient, gradient_.begin());
     for (std::size_t i = layers_.size(); i-- > 0;) {
       const Layer& layer = layers_[i];
-      if (i > 0) below_.resize(rows_ * layer.in());
+      if (i > 0) below_.resize(padded(rows_ * layer.in()));
       loops_.backward(rows_, layer.in(), layer.out(), input_of(i), data_of<const T>(layer.weight), gradient_.data(),
                       data_of<T>(layer.weight.grad()), data_of<T>(layer.bias.grad()), i > 0 ? below_.data() : nullptr);
       if (i == 0) break;
       const Layer& under = layers_[i - 1];
       if (under.mask.defined()) scale_by_mask(below_, under);
-      std::ranges::transform(below_, under.z, below_.begin(), [f = activation_](T g, T z) { return g * slope(f, z); });
+      back_activate_(rows_ * layer.in(), under.z.data(), below_.data());
       std::swap(gradient_, below_);
     }
   }
@@ -127,7 +77,7 @@ class MlpKernel final : public Kernel {
  private:
   struct Layer {
     at::Tensor weight, bias;
-    std::vector<T> z, h;  // [rows, out], of the last forward
+    std::vector<T> z, h;  // [rows, out] and padding, of the last forward
     at::Tensor mask;      // undefined: nothing is dropped
 
     std::int64_t in() const { return weight.size(1); }
@@ -137,13 +87,16 @@ class MlpKernel final : public Kernel {
   const T* input_of(std::size_t i) const { return i == 0 ? data_of<const T>(x_) : layers_[i - 1].h.data(); }
 
   static void scale_by_mask(std::vector<T>& values, const Layer& layer) {
-    std::ranges::transform(values, std::span(data_of<const T>(layer.mask), values.size()), values.begin(),
+    const std::span<T> counting = std::span(values).first(static_cast<std::size_t>(layer.mask.numel()));
+    std::ranges::transform(counting, std::span(data_of<const T>(layer.mask), counting.size()), counting.begin(),
                            std::multiplies<>());
   }
 
   const MlpSettings settings_;
-  const Activation activation_;
-  const DenseLoops<T>& loops_ = dense_loops<T>();
+  const Loops<T>& loops_ = loops<T>();
+  const std::size_t function_ = static_cast<std::size_t>(activation(settings_.activation));
+  void (*const activate_)(std::int64_t, const T*, T*) = loops_.activate[function_];
+  void (*const back_activate_)(std::int64_t, const T*, T*) = loops_.back_activate[function_];
   std::vector<Layer> layers_;
   std::int64_t rows_ = 0;
   at::Tensor x_;

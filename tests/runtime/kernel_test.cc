@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "runtime/dense_loops.h"
 #include "runtime/dropout.h"
 #include "runtime/loss.h"
 #include "runtime/tensors.h"
