@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -35,14 +36,14 @@ constexpr std::chrono::seconds kFarewell{5}, kSetUp{60};
 // A GPU has not done its work when it was bid farewell: nothing that would wait for it is asked of CUDA any more.
 std::atomic<bool> hangs = false;
 
-// Until the stream has nothing to do, or so long: cudaErrorNotReady then, else what its work has come to.
-cudaError_t wait_for_stream(cudaStream_t stream, std::chrono::seconds timeout) {
+// What the stream's work has come to; none: it is not done within this time.
+std::optional<cudaError_t> outcome_of(cudaStream_t stream, std::chrono::seconds timeout) {
   const auto until = std::chrono::steady_clock::now() + timeout;
   while (true) {
     const cudaError_t state = cudaStreamQuery(stream);
     if (state != cudaErrorNotReady) return state;
     cudaGetLastError();  // the query leaves it behind, and others would take it for theirs
-    if (std::chrono::steady_clock::now() > until) return state;
+    if (std::chrono::steady_clock::now() > until) return std::nullopt;
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
 }
@@ -162,10 +163,10 @@ class CudaPoint final : public QueuePoint {
 class CudaQueue final : public DeviceQueue {
  public:
   explicit CudaQueue(int gpu) : gpu_(gpu), stream_(make_stream(gpu)) {}
-  // Waits for its work, since what that uses goes next; not for ever, since a GPU that hangs never ends it.
+  // Waits for its work, since what that uses goes next; not for ever, since a GPU that hangs never ends it. Without a
+  // guard, which would throw where the work has failed, and which these calls do not need.
   ~CudaQueue() override {
-    const c10::cuda::CUDAGuard device(static_cast<c10::DeviceIndex>(gpu_));
-    if (!hangs && !wait_for_stream(stream_.stream(), kFarewell)) hangs = true;
+    if (!hangs && !outcome_of(stream_.stream(), kFarewell)) hangs = true;
     cudaStreamDestroy(stream_.stream());  // does not wait
   }
 
@@ -290,10 +291,10 @@ class CudaAccelerator final : public Accelerator {
       const auto index = static_cast<c10::DeviceIndex>(gpu);
       if (!c10::cuda::hasPrimaryContext(index)) continue;
       const c10::cuda::CUDAGuard device(index);
-      const cudaError_t state = wait_for_stream(c10::cuda::getDefaultCUDAStream(index).stream(), kSetUp);
-      if (state == cudaErrorNotReady)
+      const auto outcome = outcome_of(c10::cuda::getDefaultCUDAStream(index).stream(), kSetUp);
+      if (!outcome)
         fail(gpu, fmt::format("it has not done in {} s what it was given to set up; it hangs", kSetUp.count()));
-      check(state, gpu);
+      check(*outcome, gpu);
     }
   }
   std::string name(int gpu) const override {
