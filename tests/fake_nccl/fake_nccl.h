@@ -35,6 +35,11 @@ enum FakeNcclFault : int {
   // The rank receives a result whose bit `value` is flipped, counted from the lowest bit of the first byte. At a
   // collective.
   kFakeNcclCorrupt = 5,
+  // The call that issues it, ncclAllReduce as a rule, returns the ncclResult_t `value`, and nothing else tells it: the
+  // collective goes on as if nothing were. At a collective.
+  kFakeNcclCallError = 6,
+  // The same of the ncclGroupEnd that would launch it. At a collective.
+  kFakeNcclEndError = 7,
 };
 
 extern "C" {

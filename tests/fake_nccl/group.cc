@@ -42,7 +42,12 @@ ncclResult_t Library::group_end(Lock& lock) {
     return ncclInvalidUsage;
   }
   const int number = caller.group.number;
-  const ncclResult_t result = leave(lock, caller, "ncclGroupEnd");
+  std::optional<ncclResult_t> planned;
+  for (const Op& op : caller.group.ops) {
+    if (caller.group.depth == 1 && !planned) planned = planned_error(kFakeNcclEndError, *op.comm, op.index);
+  }
+  const ncclResult_t left = leave(lock, caller, "ncclGroupEnd");
+  const ncclResult_t result = planned.value_or(left);
   const int now = std::exchange(caller.group.number, number);
   record(caller, nullptr, "ncclGroupEnd", result);
   caller.group.number = now;

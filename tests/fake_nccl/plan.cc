@@ -21,6 +21,8 @@ bool can_be(const Fault& fault) {
       return (comes_to_an_end || fault.at == kFakeNcclAtAbort) && fault.value >= 0;
     case kFakeNcclLaunchError:
     case kFakeNcclLaterLaunchError:
+    case kFakeNcclCallError:
+    case kFakeNcclEndError:
       return collective && an_error;
     case kFakeNcclCorrupt:
       return collective && fault.value >= 0;

@@ -92,6 +92,24 @@ TEST_CASE("fake nccl: an error at launch comes from the group's end or after it,
   CHECK(nccl.violations() == "");
 }
 
+TEST_CASE("fake nccl: an error that only the call tells changes nothing else") {
+  const Nccl nccl;
+  Clique clique(nccl, 2);
+  REQUIRE(clique.ready());
+  CHECK(nccl.inject(kFakeNcclCallError, 1, 0, ncclSystemError));
+  CHECK(nccl.inject(kFakeNcclEndError, 1, 0, ncclInternalError));
+  nccl.group_start();
+  CHECK(clique.all_reduce(0) == ncclSuccess);
+  CHECK(clique.all_reduce(1) == ncclSystemError);
+  CHECK(nccl.group_end() == ncclInternalError);
+  REQUIRE(clique.finished());
+  CHECK(clique.values[1] == std::vector<float>(4, 3));
+  CHECK(clique.step() == ncclInProgress);
+  REQUIRE(clique.finished());
+  clique.close();
+  CHECK(nccl.violations() == "");
+}
+
 TEST_CASE("fake nccl: init that fails or hangs on one rank leaves the others in progress") {
   const Nccl nccl;
   for (const FakeNcclFault fault : {kFakeNcclError, kFakeNcclHang}) {
@@ -161,5 +179,5 @@ TEST_CASE("fake nccl: a fault that cannot be is refused") {
   CHECK_FALSE(nccl.inject(kFakeNcclLaunchError, 0, kFakeNcclAtInit, ncclSystemError));
   CHECK_FALSE(nccl.inject(kFakeNcclCorrupt, 0, kFakeNcclAtFinalize, 0));
   CHECK_FALSE(nccl.inject(kFakeNcclHang, -1, 0, 0));
-  CHECK_FALSE(nccl.inject(static_cast<FakeNcclFault>(7), 0, 0, 0));
+  CHECK_FALSE(nccl.inject(static_cast<FakeNcclFault>(8), 0, 0, 0));
 }
