@@ -115,7 +115,7 @@ class Expander {
           problem(origin.place(document_),
                   fmt::format("{} is too high; the last is {}:{}", in_quotes(text), device->kind, kMaxDevices - 1));
         } else if (device->index) {
-          instance.device = text;
+          instance.device = fmt::format("{}:{}", device->kind, *device->index);  // "cuda:00" is cuda:0
         } else if (device->kind == "cpu") {
           instance.device = fmt::format("cpu:{}", on_cpu++);
         } else {

@@ -112,6 +112,7 @@ TEST_CASE("expand: lane i of L goes to GPU floor(i * G / L), on the host to a vi
   CHECK(devices_of(plan_of(lanes(2, "cuda:*", 1, "cuda:7"), 8)) == "cuda:0 cuda:4 cuda:7");
   CHECK(devices_of(plan_of(lanes(3, "auto:*", 2, "cpu:*"))) == "cpu:0 cpu:1 cpu:2 cpu:3 cpu:4");
   CHECK(devices_of(plan_of(lanes(2, "cpu:5", 2, "cpu:*"))) == "cpu:5 cpu:5 cpu:0 cpu:1");
+  CHECK(devices_of(plan_of(lanes(1, "cuda:00", 1, "cpu:05"))) == "cuda:0 cpu:5");
   CHECK(plan_of(lanes(1, "cpu:*", 1, "cpu:*")).find("gen")->device == "");
 }
 
