@@ -88,7 +88,7 @@ DeviceReduction::DeviceReduction(World& world, Replicas& replicas, Accelerator& 
   NcclRanks::Options joined{.timeout = options.peer_timeout, .names = {}, .deterministic = options.mode != "fast"};
   std::vector<DeviceQueue*> queues;
   for (const auto& domain : domains_) {
-    joined.names.push_back(fmt::format("lane{} on", domain->lanes.front()));
+    joined.names.push_back(fmt::format("lane{} on cuda:{}", domain->lanes.front(), gpus[domain->index]));
     queues.push_back(domain->queue.get());
   }
   ranks_ = std::make_unique<NcclRanks>(world, accelerator, std::move(queues), joined);

@@ -126,8 +126,13 @@ void NcclClique::wait(Until until, const std::string& doing, Event reached) {
     if (waiting < 0) return;
     const auto waited = Clock::now() - begun;
     if (waited > place_.timeout) {
-      fail(doing, fmt::format("{} waits for others for more than {} s", place_.names[waiting],
-                              static_cast<double>(place_.timeout.count()) / 1000));
+      const double seconds = static_cast<double>(place_.timeout.count()) / 1000;
+      const std::string& who = place_.names[waiting];
+      fail(doing, place_.count < place_.all
+                      ? fmt::format("{} waits for others for more than {} s", who, seconds)
+                      : fmt::format("{} is not done after {} s: a GPU, or the way between them, hangs or is slower "
+                                    "than --peer-timeout allows",
+                                    who, seconds));
     }
     if (waited > kSpin) std::this_thread::sleep_for(kRest);
   }

@@ -20,7 +20,7 @@ namespace lanewise {
 struct NcclPlace {
   int first = 0, count = 1, all = 1;         // this process's ranks are [first, first + count) of all
   std::string unique_id;                     // ncclUniqueId, the same in all processes
-  std::vector<std::string> names;            // of this process's ranks in messages: "rank 3 (lane3)"
+  std::vector<std::string> names;            // of this process's ranks in messages: "rank 3 (lane3 on cuda:3)"
   std::chrono::milliseconds timeout{60000};  // that others may be late
 };
 

@@ -4,21 +4,16 @@
 #include <fmt/format.h>
 
 #include "graph/error.h"
+#include "runtime/shared_library.h"
 
 namespace lanewise {
 namespace {
 
 constexpr int kOldest = 21400;  // 2.14 made communicators non-blocking
 
-void* open(const std::string& path) {
-  void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw Error(Exit::kDevice, fmt::format("NCCL does not load: {}", ::dlerror()));
-  return library;
-}
-
 }  // namespace
 
-NcclLibrary::NcclLibrary(const std::string& path) : path_(path), library_(open(path)) {
+NcclLibrary::NcclLibrary(const std::string& path) : path_(path), library_(open_library(path, RTLD_NOW | RTLD_LOCAL)) {
   try {
     find(get_version, "ncclGetVersion");
     int version = 0;

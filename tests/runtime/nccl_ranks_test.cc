@@ -3,6 +3,7 @@
 #include "runtime/devices/device_reduction.h"
 
 #include <cstdlib>
+#include <numeric>
 #include <thread>
 
 #include "runtime/devices/emulated.h"
@@ -31,12 +32,17 @@ class Reduction {
   Reduction(World& world, Replicas& replicas, const std::string& mode, bool accumulates = false,
             milliseconds timeout = milliseconds(20000), std::int64_t part_bytes = kPartBytes)
       : accelerator_(make_emulated_accelerator()),
-        reduction_(world, replicas, *accelerator_, std::vector<int>(static_cast<std::size_t>(replicas.domain_count())),
+        reduction_(world, replicas, *accelerator_, numbered(replicas.domain_count()),
                    {.mode = mode, .accumulates = accumulates, .peer_timeout = timeout, .part_bytes = part_bytes}) {}
   DeviceReduction* operator->() { return &reduction_; }
   DeviceReduction& operator*() { return reduction_; }
 
  private:
+  static std::vector<int> numbered(int count) {
+    std::vector<int> all(static_cast<std::size_t>(count));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
   const std::unique_ptr<Accelerator> accelerator_;
   DeviceReduction reduction_;
 };
@@ -210,10 +216,13 @@ TEST_CASE("nccl_faults: in a part of a round each ends in time with the part, an
     std::int64_t value;
     const char* says;
   };
-  for (const Fault& f : {Fault{kFakeNcclError, ncclSystemError, "in round 2, part"},
-                         Fault{kFakeNcclHang, 0, "in round 2, part 2 of 3: rank 0 (lane0 on) waits for others"},
-                         Fault{kFakeNcclLaunchError, ncclUnhandledCudaError, "in round 2, part 2 of 3"},
-                         Fault{kFakeNcclLaterLaunchError, ncclUnhandledCudaError, "in round 2, part 2 of 3"}}) {
+  for (const Fault& f :
+       {Fault{kFakeNcclError, ncclSystemError, "in round 2, part"},
+        Fault{kFakeNcclHang, 0, "in round 2, part 2 of 3: rank 0 (lane0 on cuda:0) is not done after 0.3 s"},
+        Fault{kFakeNcclLaunchError, ncclUnhandledCudaError, "in round 2, part 2 of 3"},
+        Fault{kFakeNcclLaterLaunchError, ncclUnhandledCudaError, "in round 2, part 2 of 3"},
+        Fault{kFakeNcclCallError, ncclSystemError, "in round 2, part 2 of 3: unhandled system error"},
+        Fault{kFakeNcclEndError, ncclSystemError, "in round 2, part 2 of 3: unhandled system error"}}) {
     CAPTURE(f.fault);
     Fake fake;
     fake.inject(f.fault, 3, 2 * 4 + 1, f.value);  // a round has four collectives: three parts, and the tail
@@ -227,7 +236,7 @@ TEST_CASE("nccl_faults: in a part of a round each ends in time with the part, an
     CAPTURE(error);
     CHECK(error.starts_with("8: the reduction failed "));
     CHECK(error.find(f.says) != std::string::npos);
-    CHECK(error.find("rank 3 (lane3 on): ") != std::string::npos);
+    CHECK(error.find("rank 3 (lane3 on cuda:3): ") != std::string::npos);
     CHECK(fake.violations() == "");
     CHECK(fake.live() == "");
   }
@@ -239,14 +248,16 @@ TEST_CASE("nccl_faults: each ends in time with the round, the rank and what the 
     std::int64_t at, value;
     const char* says;
   };
-  for (const Fault& f : {Fault{kFakeNcclError, 5, ncclSystemError, "in round 5: rank 3"},
-                         Fault{kFakeNcclError, 5, ncclRemoteError, "in round 5: rank 3"},
-                         Fault{kFakeNcclHang, 5, 0, "waits for others for more than 0.3 s"},
-                         Fault{kFakeNcclLate, 5, 5000, "waits for others for more than 0.3 s"},
-                         Fault{kFakeNcclLaunchError, 5, ncclUnhandledCudaError, "in round 5"},
-                         Fault{kFakeNcclLaterLaunchError, 5, ncclUnhandledCudaError, "in round 5"},
-                         Fault{kFakeNcclHang, kFakeNcclAtInit, 0, "while the ranks connect"},
-                         Fault{kFakeNcclError, kFakeNcclAtInit, ncclSystemError, "while the ranks connect"}}) {
+  for (const Fault& f :
+       {Fault{kFakeNcclError, 5, ncclSystemError, "in round 5: rank 3"},
+        Fault{kFakeNcclError, 5, ncclRemoteError, "in round 5: rank 3"},
+        Fault{kFakeNcclHang, 5, 0, "is not done after 0.3 s"}, Fault{kFakeNcclLate, 5, 5000, "is not done after 0.3 s"},
+        Fault{kFakeNcclLaunchError, 5, ncclUnhandledCudaError, "in round 5"},
+        Fault{kFakeNcclLaterLaunchError, 5, ncclUnhandledCudaError, "in round 5"},
+        Fault{kFakeNcclCallError, 5, ncclSystemError, "in round 5: unhandled system error"},
+        Fault{kFakeNcclEndError, 5, ncclSystemError, "in round 5: unhandled system error"},
+        Fault{kFakeNcclHang, kFakeNcclAtInit, 0, "while the ranks connect"},
+        Fault{kFakeNcclError, kFakeNcclAtInit, ncclSystemError, "while the ranks connect"}}) {
     CAPTURE(f.fault);
     CAPTURE(f.at);
     Fake fake;
@@ -257,7 +268,7 @@ TEST_CASE("nccl_faults: each ends in time with the round, the rank and what the 
     CAPTURE(error);
     CHECK(error.starts_with("8: the reduction failed "));
     CHECK(error.find(f.says) != std::string::npos);
-    CHECK(error.find("rank 3 (lane3 on): ") != std::string::npos);
+    CHECK(error.find("rank 3 (lane3 on cuda:3): ") != std::string::npos);
     if (f.at == 5) CHECK(error.find("round 5") != std::string::npos);
     CHECK(fake.violations() == "");
     CHECK(fake.live() == "");
@@ -289,7 +300,7 @@ TEST_CASE("nccl_faults: a process whose rank does not come ends the others in ti
     world.gather("");
     return error;
   });
-  CHECK(all[0].starts_with("8: the reduction failed in round 1: rank 0 (lane0 on) waits for others"));
+  CHECK(all[0].starts_with("8: the reduction failed in round 1: rank 0 (lane0 on cuda:0) waits for others"));
   CHECK(all[1] == "");
   CHECK(fake.live() == "");
 }
@@ -302,6 +313,6 @@ TEST_CASE("nccl_faults: what is no NCCL, or not there, is refused by name") {
     ::setenv("LANEWISE_EMULATED_NCCL", path.c_str(), 1);
     return error_of([&] { Reduction(alone, r, "deterministic"); });
   };
-  CHECK(refused("/nowhere/libnccl.so.2").starts_with("9: NCCL does not load: /nowhere/libnccl.so.2"));
+  CHECK(refused("/nowhere/libnccl.so.2").starts_with("9: /nowhere/libnccl.so.2 does not load ("));
   CHECK(refused("libm.so.6") == "9: libm.so.6 has no ncclGetVersion; it is not NCCL");
 }
