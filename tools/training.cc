@@ -138,10 +138,15 @@ int train_and_tell(Plans plans, RunOptions options, bool json) {
   const int code = report.at("exit");
   if (code != 0) write_error("error: " + speaker(world) + report.at("reason").get<std::string>() + "\n");
   if (world != nullptr && !world->first()) return code;
-  if (json) {
-    Output().write(to_text(report) + "\n");
-  } else if (!report.contains("begun")) {
-    Output().write(summary(report, directory));
+  try {
+    if (json) {
+      Output().write(to_text(report) + "\n");
+    } else if (!report.contains("begun")) {
+      Output().write(summary(report, directory));
+    }
+  } catch (const Error& error) {
+    if (code == 0) throw;
+    say_line(std::string("warning: ") + error.what());  // how the run has ended is the news
   }
   return code;
 }
