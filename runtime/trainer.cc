@@ -195,6 +195,8 @@ class Trainer::Impl final : public RunControl {
                           .state = [this] { return progress_state(); },
                           .stop_wanted = [this] { return world_.break_off(options_.signal() != 0); },
                           .status_wanted = options_.status_wanted});
+    accelerator_ = open_accelerator(plans_.train);  // before the directory: what is refused here leaves none
+    if (accelerator_ != nullptr) check_gpus_apart(world_, plans_.train, lanes_.own(), *accelerator_);
     const std::optional<Checkpoint> checkpoint = open_directory();
     if (world_.first()) {
       for (const std::string& note : plans_.train.notes) progress_->say("note: " + note);
@@ -216,7 +218,6 @@ class Trainer::Impl final : public RunControl {
     services_.add(*generators_);
     services_.add(means_);
     services_.add(archives_);
-    accelerator_ = open_accelerator(plans_.train);
     replicas_ = make_replicas(plans_.train, streams_, lanes_.own(), accelerator_.get());
     services_.add(*replicas_);
     const PlanNode& optimizer = plans_.train.nodes[plans_.train.with_role(Role::kOptimizer).front()];
@@ -565,9 +566,9 @@ class Trainer::Impl final : public RunControl {
     if (world_.size() > 1 && !all_told_ && !flow_report_.nodes.empty())  // without what the others know
       flow_report_ = merge_reports(plans_.train, {flow_report_});
     report_ = make_report(exit);
-    const bool refused = options_.resume && !begun_;  // what the run has left stays as it is
+    const bool refused = directory_ == nullptr || (options_.resume && !begun_);  // what the run has left stays as it is
     if (refused) report_["begun"] = false;
-    if (directory_ == nullptr || refused) return exit;
+    if (refused) return exit;
     const auto attempt = [&](const std::function<void()>& write) {
       try {
         write();

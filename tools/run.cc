@@ -45,21 +45,27 @@ bool goes_on(const std::string& directory, const Plan& plan) {
                                               directory, error.message()));
 }
 
+// A directory that was made for a run.
+struct Made {
+  std::string path;
+  bool is_new = true;
+};
+
 // Makes the directory asked for, which may exist but holds no run.
-std::string make_directory(const std::string& asked) {
+Made make_directory(const std::string& asked) {
   std::error_code error;
   if (fs::exists(fs::path(asked) / "manifest.json", error)) {
     throw Error(Exit::kCommandLine,
                 fmt::format("{} already holds a run; name another directory with --out, or remove it", asked));
   }
-  fs::create_directories(asked, error);
+  const bool is_new = fs::create_directories(asked, error);
   if (!error && !fs::is_directory(asked, error)) error = std::make_error_code(std::errc::not_a_directory);
   if (error) cannot_make(asked, error);
-  return asked;
+  return {asked, is_new};
 }
 
 // Makes runs/NAME-YYYYMMDD-HHMMSS, with -2, -3, … behind it until it is a new one.
-std::string make_default_directory(const std::string& name) {
+Made make_default_directory(const std::string& name) {
   std::error_code error;
   fs::create_directories("runs", error);
   if (error) cannot_make("runs", error);
@@ -70,7 +76,7 @@ std::string make_default_directory(const std::string& name) {
                                        t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec);
   for (int i = 1;; ++i) {
     const std::string directory = i == 1 ? base : fmt::format("{}-{}", base, i);
-    if (fs::create_directory(directory, error)) return directory;
+    if (fs::create_directory(directory, error)) return {directory};
     if (error) cannot_make(directory, error);
   }
 }
@@ -116,10 +122,12 @@ int run_command(const Arguments& arguments) {
                             escaped(plans.source.file)));
   }
   const std::unique_ptr<World> world = meet_processes(plans, resume ? "run --resume-if-any" : "run", timeout_s);
+  Made made{.path = "", .is_new = false};
   if (world == nullptr || world->first()) {
     try {
       resume = resume && goes_on(directory, plans.train);
-      if (!resume) directory = directory.empty() ? make_default_directory(plans.train.name) : make_directory(directory);
+      if (!resume) made = directory.empty() ? make_default_directory(plans.train.name) : make_directory(directory);
+      if (!resume) directory = made.path;
     } catch (const Error& error) {
       if (world != nullptr) world->tell_failure(error.exit(), error.what());
       throw;
@@ -128,14 +136,17 @@ int run_command(const Arguments& arguments) {
     directory = kOfTheFirst;
   }
   if (world != nullptr) resume = world->from_first(resume ? "resume" : "").size() > 0;
-  return train_and_tell(std::move(plans),
-                        {.directory = directory,
-                         .resume = resume,
-                         .quiet = quiet,
-                         .pin = pin,
-                         .peer_timeout = as_time(timeout_s),
-                         .world = world.get()},
-                        json);
+  const int code = train_and_tell(std::move(plans),
+                                  {.directory = directory,
+                                   .resume = resume,
+                                   .quiet = quiet,
+                                   .pin = pin,
+                                   .peer_timeout = as_time(timeout_s),
+                                   .world = world.get()},
+                                  json);
+  std::error_code error;
+  if (made.is_new && code != 0) fs::remove(made.path, error);  // it stays where anything was written to it
+  return code;
 }
 
 }  // namespace lanewise

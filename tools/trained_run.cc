@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "graph/diff.h"
 #include "runtime/checkpoint_store.h"
+#include "runtime/device.h"
 #include "runtime/input_file.h"
 #include "runtime/report.h"
 #include "runtime/strict_json.h"
+#include "runtime/world.h"
 #include "tools/options.h"
 #include "tools/output.h"
 
@@ -67,6 +70,13 @@ Plans plan_run(const std::string& directory, const std::vector<Override>& change
                       "name what is to be changed with --set, or go on with the version that made it");
   const bool has_plugins = plans.train.expanded.contains("plugins");
   if (changes.empty() && !predict && !has_plugins) return plans;
+  const auto moves = [](const Override& change) {
+    return change.kind == Override::Kind::kSet && change.text.substr(0, change.text.find('=')).ends_with(".device");
+  };
+  if (std::ranges::any_of(changes, moves)) {  // to what is here, which may be another machine
+    options.gpus = usable_gpus();
+    options.hosts = hosts();
+  }
   options.load_plugins = true;
   options.overrides.insert(options.overrides.end(), changes.begin(), changes.end());
   options.predict = predict;

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "graph/error.h"
+#include "runtime/cuda/build.h"
 #include "runtime/cuda/library.h"
 #include "runtime/devices/queue.h"
 #include "runtime/library_error.h"
@@ -300,9 +301,15 @@ class CudaAccelerator final : public Accelerator {
   std::string name(int gpu) const override {
     return at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(gpu))->name;
   }
+  std::string address(int gpu) const override {
+    char text[32] = "";
+    check(cudaDeviceGetPCIBusId(text, sizeof text, gpu), gpu);
+    return text;
+  }
 };
 
 }  // namespace
 }  // namespace lanewise
 
+const char lanewise_cuda_build[] = LANEWISE_CUDA_BUILD;
 lanewise::Accelerator* lanewise_make_accelerator() { return new lanewise::CudaAccelerator(); }

@@ -5,10 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
 
 #include "graph/error.h"
+#include "runtime/devices/switches.h"
 #include "runtime/lane_forward.h"
 #include "runtime/tensors.h"
 
@@ -18,12 +17,6 @@ namespace {
 constexpr std::int64_t kAlignment = 64;       // bytes, of each part of a slot
 constexpr std::uint64_t kRoundsToWarmUp = 3;  // before one is recorded: libraries choose and allocate in the first
 constexpr auto kFlags = static_cast<std::int64_t>(Flag::kCount);
-
-// LANEWISE_REPLAY=off: no round is recorded, to tell what recording does.
-bool may_replay() {
-  const char* const said = std::getenv("LANEWISE_REPLAY");
-  return said == nullptr || std::string_view(said) != "off";
-}
 
 std::vector<std::uint64_t> last_runs(std::span<const Tag> rows, std::size_t streams) {
   std::vector<std::uint64_t> runs;

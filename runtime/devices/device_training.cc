@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/device.h"
-#include "runtime/environment.h"
+#include "runtime/devices/switches.h"
 #include "runtime/round_tail.h"
 
 namespace lanewise {
@@ -19,9 +19,6 @@ std::vector<int> gpus_of_domains(const Replicas& replicas, const std::vector<int
     all[replicas.domain_of(replicas.first_lane() + static_cast<int>(i))] = gpus[i];
   return all;
 }
-
-// LANEWISE_NCCL=always: NCCL reduces also where one GPU has all lanes, to try it there.
-bool nccl_is_forced() { return variable("LANEWISE_NCCL") == "always"; }
 
 }  // namespace
 

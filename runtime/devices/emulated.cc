@@ -5,9 +5,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "graph/error.h"
@@ -15,6 +17,7 @@
 #include "runtime/environment.h"
 #include "runtime/random.h"
 #include "runtime/setup.h"
+#include "runtime/shared_library.h"
 
 namespace lanewise {
 namespace {
@@ -24,12 +27,19 @@ constexpr auto kPoll = std::chrono::microseconds(20);
 int number(const char* name, int most) { return variable(name).empty() ? 0 : number_variable(name, 0, most); }
 
 // Which queue hangs, and in which piece of its work; both from 1, or 0.
-std::pair<std::uint64_t, std::uint64_t> hang() {
-  const std::string text = variable("LANEWISE_EMULATED_HANG");
-  if (text.empty()) return {0, 0};
-  const std::size_t colon = text.find(':');
-  if (colon == std::string::npos) throw Error(Exit::kDevice, "LANEWISE_EMULATED_HANG is QUEUE:WORK, two numbers");
-  return {std::stoull(text), std::stoull(text.substr(colon + 1))};
+struct Hang {
+  int queue = 0, work = 0;
+};
+Hang hang() {
+  constexpr const char* kName = "LANEWISE_EMULATED_HANG";
+  constexpr int kMost = 1'000'000'000;
+  const std::string text = variable(kName);
+  if (text.empty()) return {};
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  const std::optional<int> queue = whole_number(text.substr(0, colon), 1, kMost);
+  const std::optional<int> work = whole_number(text.substr(std::min(colon + 1, text.size())), 1, kMost);
+  if (!queue || !work) refuse_variable(kName, fmt::format("QUEUE:WORK, two numbers from 1 to {}", kMost));
+  return {*queue, *work};
 }
 
 class EmulatedRecording final : public Recording {
@@ -123,8 +133,7 @@ class EmulatedQueue final : public DeviceQueue {
 
 // The fake NCCL, with what it lets a test do with streams.
 struct FakeNccl {
-  explicit FakeNccl(const std::string& path) : library(::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-    if (library == nullptr) throw Error(Exit::kDevice, fmt::format("{} does not open: {}", path, ::dlerror()));
+  explicit FakeNccl(const std::string& path) : library(open_library(path, RTLD_NOW | RTLD_LOCAL)) {
     find(use, "fake_nccl_set_device", path);
     find(open, "fake_nccl_open_stream", path);
     find(launched, "fake_nccl_stream_launched", path);
@@ -193,9 +202,9 @@ class EmulatedAccelerator final : public Accelerator {
   at::Device device(int) const override { return at::kCPU; }
   std::unique_ptr<DeviceQueue> make_queue(int) override {
     ++queues_;
-    const auto [queue, work] = hang();
-    return std::make_unique<EmulatedQueue>(number("LANEWISE_EMULATED_DELAY_US", 1'000'000), queues_,
-                                           queues_ == queue ? work : 0);
+    return std::make_unique<EmulatedQueue>(
+        number("LANEWISE_EMULATED_DELAY_US", 1'000'000), queues_,
+        queues_ == static_cast<std::uint64_t>(hang_.queue) ? static_cast<std::uint64_t>(hang_.work) : 0);
   }
   at::Tensor host_memory(int, std::int64_t bytes) override { return at::zeros({bytes}, at::kByte); }
   std::unique_ptr<DeviceStreams> streams(std::vector<DeviceQueue*> queues, int first_rank) override {
@@ -210,12 +219,14 @@ class EmulatedAccelerator final : public Accelerator {
   }
   void settle() override {}
   std::string name(int) const override { return "emulated"; }
+  std::string address(int gpu) const override { return fmt::format("emulated {}", gpu); }
   std::int64_t part_bytes() const override {
     const int bytes = number("LANEWISE_EMULATED_PART_BYTES", 1 << 30);
     return bytes > 0 ? bytes : kPartBytes;
   }
 
  private:
+  const Hang hang_ = hang();
   std::uint64_t queues_ = 0;
 };
 

@@ -117,6 +117,8 @@ class Accelerator {
   virtual std::int64_t part_bytes() const { return kPartBytes; }
   // "NVIDIA H200", or what it is instead.
   virtual std::string name(int gpu) const = 0;
+  // That no other GPU of this host has, whatever number a process gives it: "0000:1b:00.0".
+  virtual std::string address(int gpu) const = 0;
 };
 
 }  // namespace lanewise

@@ -78,6 +78,64 @@ TEST_CASE("gpu: gpu8 trains on eight emulated GPUs, and the report tells of them
   CHECK(report["exchange"] == "nccl");
 }
 
+TEST_CASE("gpu: a run of eight GPUs goes on with four when it is told to, and is left as it is until then") {
+  const TempDir dir;
+  const std::string nccl = std::string("LANEWISE_EMULATED_NCCL=") + std::getenv("FAKE_NCCL"), out = dir.path("run");
+  REQUIRE(lanewise_command({"run", "configs/gpu8.json", "--quiet", "--out", out, "--set", "run.steps=10"},
+                           {.environment = {"LANEWISE_EMULATED_GPUS=8", nccl}})
+              .exit == 0);
+  const std::string report = read_text(out + "/report.json");
+  const auto resume = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"resume", out, "--quiet", "--set", "run.steps=20"});
+    return lanewise_command(more, {.environment = {"LANEWISE_EMULATED_GPUS=4", nccl}});
+  };
+  const Finished refused = resume({});
+  CHECK(refused.exit == 9);
+  CHECK(refused.err ==
+        "error: lane4 is on cuda:4, and 4 GPUs are here; on these it runs with --set lane.device=cuda:*, on virtual "
+        "devices of the host with --set lane.device=cpu:*\n");
+  CHECK(read_text(out + "/report.json") == report);
+  const Finished resumed = resume({"--set", "lane.device=cuda:*"});
+  CAPTURE(resumed.err);
+  REQUIRE(resumed.exit == 0);
+  const nlohmann::json after = read_json(out + "/report.json");
+  CHECK(after.at("steps") == 20);
+  CHECK(after.at("devices").back().at("device") == "cuda:3");
+  CHECK(resume({}).exit == 0);  // the manifest now has the four
+}
+
+TEST_CASE("gpu: a run whose devices are refused leaves no directory, and one that was there stays empty") {
+  const TempDir dir;
+  fs::create_directory(dir.path("there"));
+  const std::vector<std::string> run = {"run", fs::absolute("configs/minimal.json").string(), "--set",
+                                        "lane.device=cuda:0", "--quiet"};
+  for (const char* const out : {"", "new", "there"}) {
+    std::vector<std::string> arguments = run;
+    if (*out != 0) arguments.insert(arguments.end(), {"--out", out});
+    const Finished refused = lanewise_command(
+        arguments, {.environment = {"LANEWISE_EMULATED_GPUS=1", "LANEWISE_REPLAY=no"}, .directory = dir.path()});
+    CHECK(refused.exit == 2);
+    CHECK(refused.err ==
+          "error: the environment variable LANEWISE_REPLAY is \"no\", and has to be \"off\", or unset\n");
+    CHECK(refused.out == "");
+  }
+  CHECK(fs::is_empty(dir.path("there")));
+  CHECK_FALSE(fs::exists(dir.path("new")));
+  CHECK(fs::is_empty(dir.path("runs")));
+}
+
+TEST_CASE("gpu: how a run has ended is its exit code also where standard output cannot be written") {
+  const TempDir dir;
+  const Finished run = lanewise_command(
+      {"run", "configs/minimal.json", "--quiet", "--out", dir.path("run"), "--peer-timeout", "1", "--set",
+       "run.steps=1000", "--set", "lane.device=cuda:0"},
+      {.environment = {"LANEWISE_EMULATED_GPUS=1", "LANEWISE_EMULATED_HANG=2:50"}, .output = "/dev/full"});
+  CHECK(run.exit == 9);
+  CHECK(read_json(dir.path("run/report.json")).at("exit") == 9);
+  CHECK(contains(run.err, "has not done its work in 1 s"));
+  CHECK(contains(run.err, "warning: standard output cannot be written (No space left on device)"));
+}
+
 TEST_CASE("gpu: an evaluation by another loss leaves the training's alone") {
   const TempDir dir;
   const auto run = [&](const std::string& name, const std::string& file) {

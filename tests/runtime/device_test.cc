@@ -3,7 +3,12 @@
 #include <filesystem>
 
 #include "graph/error.h"
+#include "runtime/devices/emulated.h"
+#include "runtime/devices/switches.h"
 #include "tests/check.h"
+#include "tests/pipeline.h"
+#include "tests/runtime/errors.h"
+#include "tests/runtime/processes.h"
 
 namespace lanewise {
 namespace {
@@ -30,7 +35,8 @@ TEST_CASE(
     "device: without the CUDA library no GPU can be used; with it, GPUs are named or it is said why there is none") {
   const fs::path library = fs::read_symlink("/proc/self/exe").parent_path() / "liblanewise_cuda.so";
   const std::string said = refusal();
-  const std::string begin = "no GPU can be used: ", end = "; write \"device\": \"cpu:*\" to compute on the host";
+  const std::string begin = "no GPU can be used: ",
+                    end = "; lanes compute on the host with \"device\": \"cpu:*\", in the file or by --set";
   if (!fs::exists(library)) {
     CHECK(said == begin + library.string() + " was not built (it needs nvcc 13 or newer when lanewise is built)" + end);
   } else if (visible_gpus() == 0) {
@@ -49,12 +55,10 @@ TEST_CASE(
   while (fs::exists(fmt::format("/dev/nvidia{}", count))) ++count;
   const int all = visible_gpus();
   CHECK(all >= count);
-  const std::pair<const char*, int> most[] = {
-      {"", 0}, {"-1", 0}, {"-1,0", 0}, {"0", 1}, {"0,-1,1,2", 1}, {"GPU-1a2b,MIG-3", 2}, {"0,,1", 1}};
-  for (const auto& [chosen, left] : most) {
+  for (const char* const chosen : {"", "none", "0", "0,1,2"}) {
     ::setenv("CUDA_VISIBLE_DEVICES", chosen, 1);
     CAPTURE(chosen);
-    CHECK(visible_gpus() == std::min(all, left));
+    CHECK(visible_gpus() == gpus_left(all, chosen));
   }
   ::unsetenv("CUDA_VISIBLE_DEVICES");
   ::setenv("LANEWISE_EMULATED_GPUS", "3", 1);
@@ -62,6 +66,117 @@ TEST_CASE(
   ::setenv("LANEWISE_EMULATED_GPUS", "many", 1);
   CHECK_THROWS(visible_gpus());
   ::unsetenv("LANEWISE_EMULATED_GPUS");
+}
+
+TEST_CASE("device: CUDA_VISIBLE_DEVICES ends at its first entry that is no GPU, and one that stands twice hides all") {
+  const std::pair<const char*, int> of_four[] = {{"", 0},
+                                                 {"-1", 0},
+                                                 {"-1,0", 0},
+                                                 {"0", 1},
+                                                 {"3,1", 2},
+                                                 {"0,-1,1,2", 1},
+                                                 {"0,,1", 1},
+                                                 {"NoDevFiles", 0},
+                                                 {"none", 0},
+                                                 {"x", 0},
+                                                 {"99", 0},
+                                                 {"0,4,1", 1},
+                                                 {"0,0", 0},
+                                                 {"0,1,0", 0},
+                                                 {"0, 2", 2},
+                                                 {"2, 2", 0},
+                                                 {"1gpu", 1},
+                                                 {"GPU-1a2b,MIG-3", 2},
+                                                 {"GPU-1,GPU-1", 0},
+                                                 {"GPU-1,other", 1},
+                                                 {"0,1,2,3,4,5", 4},
+                                                 {"99999999999", 0}};
+  for (const auto& [chosen, left] : of_four) {
+    CAPTURE(chosen);
+    CHECK(gpus_left(4, chosen) == left);
+  }
+  CHECK(gpus_left(1, "GPU-1,GPU-2") == 1);
+  CHECK(gpus_left(0, "0") == 0);
+}
+
+TEST_CASE("device: a CUDA library of another build is refused before anything of it is called") {
+  const std::string other = fs::read_symlink("/proc/self/exe").parent_path() / "libother_cuda.so";
+  const std::string end =
+      "); build lanewise again; lanes compute on the host with \"device\": \"cpu:*\", in the file or by --set";
+  const std::string refused = error_of([&] { open_cuda_library(other); });
+  CAPTURE(refused);
+  CHECK(refused.starts_with(
+      fmt::format("9: no GPU can be used: {} is of another build (lanewise 0.0.1, LibTorch 2.0.0, interface "
+                  "0123456789ab) than this program (lanewise ",
+                  other)));
+  CHECK(refused.ends_with(end));
+  const std::string unsaid = error_of([&] { open_cuda_library(std::getenv("FAKE_NCCL")); });
+  CAPTURE(unsaid);
+  CHECK(unsaid.find(" is of another build (it does not say which) than this program (lanewise ") != std::string::npos);
+}
+
+TEST_CASE("device: a lane on a GPU behind the last one is refused with what to do, on emulated GPUs, too") {
+  Topology t;
+  const auto refused = [&](const char* gpus) {
+    ::setenv("LANEWISE_EMULATED_GPUS", gpus, 1);
+    const std::string error = error_of([&] { open_accelerator(plans_of(t.text(), {"lane.device=cuda:*"}).train); });
+    ::unsetenv("LANEWISE_EMULATED_GPUS");
+    return error;
+  };
+  CHECK(refused("4") ==
+        "9: lane4 is on cuda:4, and 4 GPUs are here; on these it runs with --set lane.device=cuda:*, on virtual "
+        "devices of the host with --set lane.device=cpu:*");
+  CHECK(refused("1").starts_with("9: lane1 is on cuda:1, and 1 GPU is here; on it it runs with "));
+  CHECK(refused("8") == "");
+}
+
+TEST_CASE("device: processes whose lanes share a GPU are refused, each with both lanes and what to do") {
+  const auto joined = [](std::vector<std::string> sets) {
+    sets.push_back("run.fuse=off");
+    const Plans plans = plans_of(Topology().text(), sets);
+    ::setenv("LANEWISE_EMULATED_GPUS", "8", 1);
+    const auto said = in_processes(2, [&](World& world) -> std::string {
+      check_gpus_apart(world, plans.train, lanes_of(8, world.rank(), world.size()), *make_emulated_accelerator());
+      return "apart";
+    });
+    ::unsetenv("LANEWISE_EMULATED_GPUS");
+    return said;
+  };
+  CHECK(joined({"lane.device=cuda:*"}) == std::vector<std::string>(2, "apart"));
+  CHECK(joined({"lane[0..3].device=cuda:0", "lane[4..7].device=cuda:1"}) == std::vector<std::string>(2, "apart"));
+  for (const std::string& error : joined({"lane.device=cuda:*", "lane5.device=cuda:2"})) {
+    CAPTURE(error);
+    CHECK(error.starts_with("9: lane2 of rank 0 (its cuda:2) and lane5 of rank 1 (its cuda:2) are on one GPU of "));
+    CHECK(error.find(" (emulated 2), and NCCL takes one process a GPU; give each GPUs of its own, ") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("device: a variable for measuring that is misspelt is refused with what it may be") {
+  const std::pair<const char*, const char*> words[] = {
+      {"LANEWISE_NCCL", "always"}, {"LANEWISE_REPLAY", "off"}, {"LANEWISE_CUDA_SYNC", "error"}};
+  CHECK(may_replay());
+  CHECK_FALSE(nccl_is_forced());
+  for (const auto& [name, word] : words) {
+    ::setenv(name, word, 1);
+    CHECK(error_of(check_switches) == "");
+    CHECK(may_replay() == (word != std::string("off")));
+    CHECK(nccl_is_forced() == (word == std::string("always")));
+    ::setenv(name, "of", 1);
+    CHECK(error_of(check_switches) ==
+          fmt::format("2: the environment variable {} is \"of\", and has to be \"{}\", or unset", name, word));
+    ::unsetenv(name);
+  }
+  for (const char* const hang : {"1:", ":1", "a:b", "5", "-1:1", "1:2:3", "1:0", "1: 2", "99999999999999999999:1"}) {
+    ::setenv("LANEWISE_EMULATED_HANG", hang, 1);
+    CHECK(error_of(make_emulated_accelerator) ==
+          fmt::format("2: the environment variable LANEWISE_EMULATED_HANG is \"{}\", and has to be QUEUE:WORK, two "
+                      "numbers from 1 to 1000000000",
+                      hang));
+  }
+  ::setenv("LANEWISE_EMULATED_HANG", "4:30", 1);
+  CHECK(error_of(make_emulated_accelerator) == "");
+  ::unsetenv("LANEWISE_EMULATED_HANG");
 }
 
 }  // namespace
