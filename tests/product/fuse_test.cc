@@ -83,9 +83,12 @@ double apart(const nlohmann::json& a, const nlohmann::json& b, double least = 1e
   return a == b ? 0 : INFINITY;
 }
 
+// `tolerance`: of the loss; the losses of single streams, and the gradient's norm, are given five times as much.
 void check_alike(const Trained& a, const Trained& b, double tolerance) {
   REQUIRE(a.steps.size() == b.steps.size());
-  CHECK(apart(a.steps, b.steps) <= tolerance);
+  CHECK(apart(a.steps, b.steps) <= 5 * tolerance);
+  for (std::size_t i = 0; i < a.steps.size(); ++i)
+    CHECK(apart(a.steps[i].at("loss"), b.steps[i].at("loss")) <= tolerance);
   CHECK(apart(a.evaluations, b.evaluations) <= tolerance);
   CHECK(apart(a.predictions, b.predictions, 0.1) <= tolerance);
   CHECK(a.report.at("reason") == b.report.at("reason"));
@@ -112,7 +115,7 @@ TEST_CASE("fuse: fused lanes train what lanes do one by one, told for every lane
       {R"("type": "linear")", R"("steps": 80, "on_end": "mask")", kUnequal},
       {R"("type": "linear")", R"("steps": 300, "on_end": "first")", kUnequal}};
   for (const Case& one : cases) {
-    for (const auto& [dtype, tolerance] : {std::pair{"float64", 1e-10}, {"float32", 2e-5}}) {
+    for (const auto& [dtype, tolerance] : {std::pair{"float64", 1e-10}, {"float32", 1e-5}}) {
       const TempDir dir;
       const std::string run = fmt::format(R"({}, "dtype": "{}")", one.run, dtype);
       const std::string text = pipeline(one.model, run, one.set);
