@@ -157,9 +157,11 @@ def train():
 
 def fused():
     """The mlp 8-128-128-1, and a gru 8-64 over 32 time steps, on sixteen streams in one process: fused lanes against lanes one
-    by one, against a loop of PyTorch over one batch of sixteen (eager; the faster of one thread and two), and against DDP."""
+    by one, against a loop over one batch of sixteen in PyTorch (eager; the faster of one thread and two) and in JAX (the whole
+    step compiled), and against DDP."""
     rows = []
-    for kind, steps, warm, vs_torch, vs_ddp in (("mlp", 3000, 500, 3, 8), ("gru", 600, 100, 3.5, 5)):
+    for kind, steps, warm, reach in (("mlp", 3000, 500, {"torch": 3, "jax": 1.1, "ddp2": 8}),
+                                     ("gru", 600, 100, {"torch": 3.5, "jax": 1.4, "ddp2": 5})):
         with tempfile.TemporaryDirectory(dir=BUILD) as folder:
             subprocess.run([".venv/bin/python", "tools/benchmarks/files.py", folder, str(steps)], check=True)
 
@@ -169,24 +171,22 @@ def fused():
                     command += ["--set", one]
                 return trained(f"{folder}/run", command, steps, warm)
 
-            def torch_loop():
-                command = [".venv/bin/python", "tools/benchmarks/torch_loop.py", folder, kind, str(steps), str(warm)]
-                return min(told([*command, threads]) for threads in ("1", "2"))
+            def contender(program, *more, start=(".venv/bin/python",)):
+                return told([*start, f"tools/benchmarks/{program}.py", folder, kind, str(steps), str(warm), *more])
 
-            def ddp():
-                return told([".venv/bin/torchrun", "--standalone", "--nproc-per-node", "2", "tools/benchmarks/ddp.py", folder, kind,
-                             str(steps), str(warm)])
-
-            turns = [(lanewise(2), lanewise("off"), torch_loop(), ddp()) for _ in range(3)]
-            for f, u, t, d in turns:
-                same_work(steps, kind, {"fused": f[1], "lane by lane": u[1], "PyTorch": t[1], "DDP": d[1]})
-        rows += [row(f"train.{kind}_vs_torch", "", [t[0] / f[0] for f, _, t, _ in turns], vs_torch, ">="),
-                 row(f"train.{kind}_vs_ddp2", "", [d[0] / f[0] for f, _, _, d in turns], vs_ddp, ">="),
-                 row(f"train.{kind}_fused_over_unfused", "", [u[0] / f[0] for f, u, _, _ in turns]),
-                 row(f"train.{kind}_fused_us", "us", [f[0] for f, _, _, _ in turns]),
-                 row(f"train.{kind}_unfused_us", "us", [u[0] for _, u, _, _ in turns]),
-                 row(f"train.{kind}_torch_us", "us", [t[0] for _, _, t, _ in turns]),
-                 row(f"train.{kind}_ddp2_us", "us", [d[0] for _, _, _, d in turns])]
+            contenders = {
+                "fused": lambda: lanewise(2),
+                "unfused": lambda: lanewise("off"),
+                "torch": lambda: min(contender("torch_loop", threads) for threads in ("1", "2")),
+                "jax": lambda: contender("jax_loop"),
+                "ddp2": lambda: contender("ddp", start=(".venv/bin/torchrun", "--standalone", "--nproc-per-node", "2"))}
+            turns = [{name: measure() for name, measure in contenders.items()} for _ in range(3)]
+            for turn in turns:
+                same_work(steps, kind, {name: loss for name, (_, loss) in turn.items()})
+        over_fused = lambda name: [turn[name][0] / turn["fused"][0] for turn in turns]
+        rows += [row(f"train.{kind}_vs_{name}", "", over_fused(name), least, ">=") for name, least in reach.items()]
+        rows.append(row(f"train.{kind}_fused_over_unfused", "", over_fused("unfused")))
+        rows += [row(f"train.{kind}_{name}_us", "us", [turn[name][0] for turn in turns]) for name in contenders]
     return rows
 
 
