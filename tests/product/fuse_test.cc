@@ -83,10 +83,11 @@ double apart(const nlohmann::json& a, const nlohmann::json& b, double least = 1e
   return a == b ? 0 : INFINITY;
 }
 
-// `tolerance`: of the loss; the losses of single streams, and the gradient's norm, are given five times as much.
-void check_alike(const Trained& a, const Trained& b, double tolerance) {
+// `tolerance`: of the loss, and of all but the losses of single streams and the gradient's norm, which are given
+// `streams` times as much.
+void check_alike(const Trained& a, const Trained& b, double tolerance, double streams = 1) {
   REQUIRE(a.steps.size() == b.steps.size());
-  CHECK(apart(a.steps, b.steps) <= 5 * tolerance);
+  CHECK(apart(a.steps, b.steps) <= streams * tolerance);
   for (std::size_t i = 0; i < a.steps.size(); ++i)
     CHECK(apart(a.steps[i].at("loss"), b.steps[i].at("loss")) <= tolerance);
   CHECK(apart(a.evaluations, b.evaluations) <= tolerance);
@@ -115,7 +116,7 @@ TEST_CASE("fuse: fused lanes train what lanes do one by one, told for every lane
       {R"("type": "linear")", R"("steps": 80, "on_end": "mask")", kUnequal},
       {R"("type": "linear")", R"("steps": 300, "on_end": "first")", kUnequal}};
   for (const Case& one : cases) {
-    for (const auto& [dtype, tolerance] : {std::pair{"float64", 1e-10}, {"float32", 1e-5}}) {
+    for (const auto& [dtype, tolerance, streams] : {std::tuple{"float64", 1e-10, 1.0}, {"float32", 1e-5, 3.0}}) {
       const TempDir dir;
       const std::string run = fmt::format(R"({}, "dtype": "{}")", one.run, dtype);
       const std::string text = pipeline(one.model, run, one.set);
@@ -124,7 +125,7 @@ TEST_CASE("fuse: fused lanes train what lanes do one by one, told for every lane
       const Trained apart = train(dir, file, "off");
       CHECK(apart.steps.front().at("lanes").size() == 5);
       CHECK(apart.predictions.size() > 100);
-      for (const char* const groups : {"1", "2", "3"}) check_alike(apart, train(dir, file, groups), tolerance);
+      for (const char* const groups : {"1", "2", "3"}) check_alike(apart, train(dir, file, groups), tolerance, streams);
     }
   }
 }
