@@ -80,6 +80,7 @@ class Expander {
       Origin origin;
     };
     std::vector<Lane> on_gpus;
+    std::optional<Lane> first_on_gpu, first_on_host;
     int on_cpu = 0;
     for (std::size_t i = 0; i < spec_.nodes.size(); ++i) {
       const NodeSpec& node = spec_.nodes[i];
@@ -121,6 +122,8 @@ class Expander {
         } else {
           on_gpus.push_back({&instance, origin});
         }
+        std::optional<Lane>& first = device->kind == "cuda" ? first_on_gpu : first_on_host;
+        if (!first) first = {&instance, origin};
       }
     }
     const std::size_t gpus = gpus_ > 0 ? static_cast<std::size_t>(gpus_) : on_gpus.size();  // none here: one a lane
@@ -130,6 +133,15 @@ class Expander {
         on_gpus[lane].instance->device =
             fmt::format("cuda:{}", static_cast<std::size_t>(lane - here.begin) * gpus / here.count());
       }
+    }
+    if (first_on_gpu && first_on_host) {
+      const Instance &gpu = *first_on_gpu->instance, &host = *first_on_host->instance;
+      const Lane& later = &gpu > &host ? *first_on_gpu : *first_on_host;
+      problem(
+          later.origin.place(document_),
+          fmt::format("{} is on a GPU and {} on the host; lanes that train together are all on GPUs (\"cuda:*\"), or "
+                      "all on the host (\"cpu:*\")",
+                      gpu.id, host.id));
     }
   }
 

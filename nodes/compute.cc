@@ -320,6 +320,11 @@ void infer(InferContext& context) {
         fmt::format("there is no model \"{}\" in \"models\"{}", params.model, did_you_mean(params.model, names)),
         "model");
   }
+  if (node.gpu() && !context.plan.run.buffers.empty()) {
+    context.problem(
+        "run.buffers keeps the statistics of batches on the host, and this lane is on a GPU; normalise each row (norm "
+        "\"layer\"), or train on the host (device \"cpu:*\")");
+  }
   const ModelType* const type = find_model_type(model->type);
   node.alone = reason_to_be_alone(context.plan.run, *model, type, nullptr);
   const Signature& batch = context.inputs[0];

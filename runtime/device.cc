@@ -140,30 +140,17 @@ int visible_gpus() {
 int usable_gpus() { return emulated_gpus() > 0 || std::filesystem::exists(library_path()) ? visible_gpus() : 0; }
 
 std::string device_refusal(const Plan& plan) {
-  const PlanNode *on_gpu = nullptr, *on_host = nullptr;
-  for (const int lane : plan.with_role(Role::kCompute)) {
-    const PlanNode& node = plan.nodes[lane];
-    const PlanNode*& first = node.gpu() ? on_gpu : on_host;
-    if (first == nullptr) first = &node;
-  }
-  if (on_gpu == nullptr) return "";
+  const std::vector<int> lanes = plan.with_role(Role::kCompute);
+  const auto found = std::ranges::find_if(lanes, [&](int lane) { return plan.nodes[lane].gpu().has_value(); });
+  if (found == lanes.end()) return "";
+  const PlanNode& lane = plan.nodes[*found];
   const std::string instead =
-      fmt::format("on virtual devices of the host it runs with --set {}.device=cpu:*", on_gpu->base);
-  if (on_host != nullptr) {
-    return fmt::format("{} is on {} and {} on {}; lanes that train together are all on GPUs, or all on the host; {}",
-                       on_gpu->id, on_gpu->device, on_host->id, on_host->device, instead);
-  }
+      fmt::format("on virtual devices of the host it runs with --set {}.device=cpu:*", lane.base);
   if (visible_gpus() == 0)
-    return fmt::format("{} is to compute on {}, and no GPU is here; {}", on_gpu->id, on_gpu->device, instead);
+    return fmt::format("{} is to compute on {}, and no GPU is here; {}", lane.id, lane.device, instead);
   if (usable_gpus() == 0)
     return fmt::format("{} is to compute on {}, and lanewise was built without CUDA, which needs nvcc 13 or newer; {}",
-                       on_gpu->id, on_gpu->device, instead);
-  if (!plan.run.buffers.empty()) {
-    return fmt::format(
-        "run.buffers keeps the statistics of batches on the host, and {} is on {}; normalise each row "
-        "(norm \"layer\"), or {}",
-        on_gpu->id, on_gpu->device, instead);
-  }
+                       lane.id, lane.device, instead);
   return "";
 }
 
@@ -225,7 +212,7 @@ void* open_cuda_library(const std::string& path) {
 
 std::unique_ptr<Accelerator> open_cuda_accelerator() {
   auto* const make = cuda_function<lanewise_make_accelerator_function>("lanewise_make_accelerator");
-  return std::unique_ptr<Accelerator>(make());
+  return std::unique_ptr<Accelerator>(make(waiting_is_error()));
 }
 
 std::vector<Gpu> query_gpus() {

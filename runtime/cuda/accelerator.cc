@@ -82,7 +82,9 @@ class BackwardHere {
   const bool before_;
 };
 
-// LANEWISE_CUDA_SYNC=error: what LibTorch does in a queue's work and would wait for the GPU throws instead, to find it;
+std::atomic<bool> waiting_throws = false;  // runtime/devices/switches.h
+
+// Where it does, what LibTorch does in a queue's work and would wait for the GPU throws instead;
 // predictions and evaluations do.
 class NeverWaits {
  public:
@@ -93,9 +95,7 @@ class NeverWaits {
 
  private:
   static void count(int change) {
-    static const char* const asked = std::getenv("LANEWISE_CUDA_SYNC");
-    static const bool on = asked != nullptr && std::strcmp(asked, "error") == 0;
-    if (!on) return;
+    if (!waiting_throws) return;
     static std::mutex mutex;
     static int inside = 0;
     const std::lock_guard lock(mutex);
@@ -113,11 +113,12 @@ std::mutex& capturing() {
 
 class CudaRecording final : public Recording {
  public:
-  explicit CudaRecording(const std::function<void()>& work) {
+  // `pool`: where it keeps what it computes with. Recordings of one stream share it, since one is replayed at a time
+  // and each begins by computing anew all that it reads there.
+  CudaRecording(const std::function<void()>& work, at::cuda::MempoolId_t pool) {
     // This thread's handle may be new, and it, with its workspace for this stream, cannot be made within a capture.
     at::cuda::getCurrentCUDABlasHandle();
     const std::lock_guard turn(capturing());
-    const at::cuda::MempoolId_t pool = at::cuda::graph_pool_handle();
     try {
       graph_->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
       work();
@@ -187,7 +188,7 @@ class CudaQueue final : public DeviceQueue {
   }
 
   std::unique_ptr<QueuePoint> make_point() override { return std::make_unique<CudaPoint>(); }
-  void reach(QueuePoint& point) override {
+  void reach(QueuePoint& point, const at::Tensor&) override {
     translated(gpu_, [&] { static_cast<CudaPoint&>(point).event.record(stream_); });
   }
   void wait_for(const QueuePoint& point) override {
@@ -218,7 +219,7 @@ class CudaQueue final : public DeviceQueue {
   std::unique_ptr<Recording> record(std::function<void()> work) override {
     const c10::cuda::CUDAStreamGuard here(stream_);
     const BackwardHere backward;
-    return translated(gpu_, [&] { return std::make_unique<CudaRecording>(work); });
+    return translated(gpu_, [&] { return std::make_unique<CudaRecording>(work, pool_); });
   }
 
   void add_buckets(const BucketPass& pass) override {
@@ -244,6 +245,7 @@ class CudaQueue final : public DeviceQueue {
   std::deque<at::cuda::CUDAEvent> ahead_;  // the marks reached_ + 1, reached_ + 2, …
   std::vector<at::cuda::CUDAEvent> spare_;
   std::uint64_t reached_ = 0;
+  const at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();  // of its recordings
 };
 
 class CudaStreams final : public DeviceStreams {
@@ -264,7 +266,8 @@ class CudaStreams final : public DeviceStreams {
 
 class CudaAccelerator final : public Accelerator {
  public:
-  CudaAccelerator() {
+  explicit CudaAccelerator(bool waiting_is_error) {
+    waiting_throws = waiting_is_error;
     // One workspace a thread and stream, in which the order of sums is fixed. What the user has set stays.
     ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:1", /*overwrite=*/0);
     translated(0, [] { at::globalContext().lazyInitDevice(at::kCUDA); });
@@ -312,4 +315,6 @@ class CudaAccelerator final : public Accelerator {
 }  // namespace lanewise
 
 const char lanewise_cuda_build[] = LANEWISE_CUDA_BUILD;
-lanewise::Accelerator* lanewise_make_accelerator() { return new lanewise::CudaAccelerator(); }
+lanewise::Accelerator* lanewise_make_accelerator(bool waiting_is_error) {
+  return new lanewise::CudaAccelerator(waiting_is_error);
+}

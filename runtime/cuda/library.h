@@ -11,6 +11,6 @@ class Accelerator;
 // Launches run_bucket_pass() on a device's cudaStream_t, which is of the current device. Null, or what went wrong.
 const char* lanewise_add_buckets(const lanewise::BucketPass& pass, void* stream);
 
-// The caller owns it. Throws lanewise::Error(kDevice).
-using lanewise_make_accelerator_function = lanewise::Accelerator*();
+// The caller owns it. `waiting_is_error`: runtime/devices/switches.h. Throws lanewise::Error(kDevice).
+using lanewise_make_accelerator_function = lanewise::Accelerator*(bool waiting_is_error);
 extern "C" lanewise_make_accelerator_function lanewise_make_accelerator;

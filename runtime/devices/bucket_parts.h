@@ -7,6 +7,8 @@
 // They follow from the layout and a size alone, so that all ranks have the same, in the same order.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <vector>
 
@@ -21,6 +23,11 @@ struct BucketPart {
   std::int64_t begin = 0, end = 0;  // elements of theirs in the bucket, [begin, end)
   bool tail = false;                // and the bucket's tail: the last part has it
 };
+
+// Its gradients; a view.
+inline at::Tensor gradients_of(const BucketPart& part, const at::Tensor& bucket) {
+  return bucket.narrow(0, part.begin, part.end - part.begin);
+}
 
 // `element_bytes`: of a gradient's element. A model that is smaller than `part_bytes` has one part.
 std::vector<BucketPart> bucket_parts(const BucketLayout& layout, std::int64_t element_bytes, std::int64_t part_bytes);

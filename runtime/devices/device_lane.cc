@@ -79,11 +79,11 @@ void DeviceLane::compare_by(LossType loss, double delta, std::int64_t outputs) {
 
 void DeviceLane::reduce_in_parts(const std::vector<BucketPart>& parts, HandOver hand_over) {
   for (std::size_t part = 0; part < parts.size(); ++part) points_.push_back(queue_->make_point());
-  watch_ = std::make_unique<GradientWatch>(replicas_.leaves(lane_), parts,
-                                           [this, hand_over = std::move(hand_over)](int part) {
-                                             queue_->reach(*points_[part]);
-                                             hand_over(part, number_, *points_[part]);
-                                           });
+  watch_ = std::make_unique<GradientWatch>(
+      replicas_.leaves(lane_), parts, [this, parts, hand_over = std::move(hand_over)](int part) {
+        queue_->reach(*points_[part], gradients_of(parts[part], replicas_.bucket(lane_)));
+        hand_over(part, number_, *points_[part]);
+      });
   if (unrecorded_.empty()) unrecorded_ = "its gradients are reduced in parts while the backward goes on";
 }
 

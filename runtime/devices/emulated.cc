@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <thread>
 
 #include "graph/error.h"
+#include "runtime/devices/operation_tape.h"
 #include "runtime/devices/worker_thread.h"
 #include "runtime/environment.h"
 #include "runtime/random.h"
@@ -44,11 +46,19 @@ Hang hang() {
 
 class EmulatedRecording final : public Recording {
  public:
-  explicit EmulatedRecording(std::function<void()> work) : work_(std::move(work)) {}
-  void replay() override { work_(); }
+  explicit EmulatedRecording(const std::function<void()>& work) : tape_(work) {}
+  void replay() override { tape_.replay(); }
 
  private:
-  const std::function<void()> work_;
+  const OperationTape tape_;
+};
+
+// How often it has been issued, and come to.
+struct EmulatedPoint final : QueuePoint {
+  struct Way {
+    std::atomic<std::uint64_t> issued = 0, done = 0;
+  };
+  const std::shared_ptr<Way> way = std::make_shared<Way>();  // work that waits for it may outlive it
 };
 
 class EmulatedQueue final : public DeviceQueue {
@@ -74,10 +84,22 @@ class EmulatedQueue final : public DeviceQueue {
     });
   }
 
-  // Work is done when it has been issued here.
-  std::unique_ptr<QueuePoint> make_point() override { return std::make_unique<QueuePoint>(); }
-  void reach(QueuePoint&) override {}
-  void wait_for(const QueuePoint&) override {}
+  std::unique_ptr<QueuePoint> make_point() override { return std::make_unique<EmulatedPoint>(); }
+  // A GPU would come to what was issued later: what is ready is taken away until then.
+  void reach(QueuePoint& point, const at::Tensor& ready) override {
+    come_to_point();
+    coming_ = {static_cast<EmulatedPoint&>(point).way, ready, ready.clone()};
+    at::Tensor(ready).fill_(std::numeric_limits<double>::quiet_NaN());
+    ++coming_.way->issued;
+  }
+  void wait_for(const QueuePoint& point) override {
+    const std::shared_ptr<EmulatedPoint::Way> there = static_cast<const EmulatedPoint&>(point).way;
+    const std::uint64_t until = there->issued;
+    if (until == 0) throw Error(Exit::kInternal, "a point is waited for before any work has reached it");
+    run([there, until, own = way_] {
+      while (there->done < until && !own->over) std::this_thread::sleep_for(kPoll);
+    });
+  }
 
   std::uint64_t mark() override {
     const std::lock_guard lock(mutex_);
@@ -92,8 +114,24 @@ class EmulatedQueue final : public DeviceQueue {
     return way_->done >= mark;
   }
 
+  // By the thread that replays it, as what the work reads is being written by another until then.
   std::unique_ptr<Recording> record(std::function<void()> work) override {
-    return std::make_unique<EmulatedRecording>(std::move(work));
+    constexpr std::chrono::seconds kPatience{60};
+    struct Made {
+      std::unique_ptr<Recording> recording;
+      std::exception_ptr failure;
+    };
+    const auto made = std::make_shared<Made>();
+    run([made, work = std::move(work)] {
+      try {
+        made->recording = std::make_unique<EmulatedRecording>(work);
+      } catch (...) {
+        made->failure = std::current_exception();
+      }
+    });
+    wait_for_all(*this, {"an emulated GPU that is to record", kPatience});
+    if (made->failure) std::rethrow_exception(made->failure);
+    return std::move(made->recording);
   }
 
   void add_buckets(const BucketPass& pass) override { run_bucket_pass(pass); }
@@ -105,11 +143,21 @@ class EmulatedQueue final : public DeviceQueue {
     std::atomic<bool> over = false;  // it does nothing any more: it has failed, or is being destroyed
   };
 
+  void delay() {
+    if (most_delay_us_ == 0) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(random_.bits() % static_cast<std::uint64_t>(most_delay_us_)));
+  }
+
+  void come_to_point() {
+    if (coming_.way == nullptr) return;
+    delay();
+    coming_.ready.copy_(coming_.values);
+    ++coming_.way->done;
+    coming_ = {};
+  }
+
   void begin(const std::function<void()>& work) {
-    if (most_delay_us_ > 0) {
-      std::this_thread::sleep_for(
-          std::chrono::microseconds(random_.bits() % static_cast<std::uint64_t>(most_delay_us_)));
-    }
+    delay();
     while (way_->done + 1 == hangs_in_ && !way_->over) std::this_thread::sleep_for(kPoll);
     try {
       if (!way_->over) work();
@@ -118,6 +166,7 @@ class EmulatedQueue final : public DeviceQueue {
       failure_ = std::current_exception();
       way_->over = true;
     }
+    come_to_point();
     ++way_->done;
   }
 
@@ -127,6 +176,10 @@ class EmulatedQueue final : public DeviceQueue {
   std::mutex mutex_;  // guards issued_, failure_
   std::uint64_t issued_ = 0;
   std::exception_ptr failure_;
+  struct {
+    std::shared_ptr<EmulatedPoint::Way> way;  // null: there is none
+    at::Tensor ready, values;
+  } coming_;  // the point that was issued last; the worker's
   const std::shared_ptr<Way> way_ = std::make_shared<Way>();
   WorkerThread thread_;  // last: its work uses the others
 };

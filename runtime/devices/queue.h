@@ -46,9 +46,11 @@ class DeviceQueue {
   virtual void wait_for(DeviceQueue& other) = 0;
 
   virtual std::unique_ptr<QueuePoint> make_point() = 0;
-  // To be called within run(): the point is now behind all that was issued so far.
-  virtual void reach(QueuePoint& point) = 0;
-  // What is issued here from now on begins after the point of another queue, where that has reached it last.
+  // To be called within run(): the point is now behind all that was issued so far, which has written `ready`, to be
+  // read behind it; this queue leaves that alone until it is waited for.
+  virtual void reach(QueuePoint& point, const at::Tensor& ready) = 0;
+  // What is issued here from now on begins after the point of another queue, where that has reached it last, which it
+  // has.
   virtual void wait_for(const QueuePoint& point) = 0;
 
   // A mark behind all that was issued so far, and whether it has been reached; never waits.
@@ -56,7 +58,7 @@ class DeviceQueue {
   virtual bool reached(std::uint64_t mark) = 0;
 
   // The operations of `work` on tensors that stay where they are, to be replayed in this queue's run(); none is done
-  // now. Throws Error(kDevice) saying why they cannot be recorded.
+  // now. Throws Error(kDevice) saying why they cannot be recorded, or that the queue does not come to them.
   virtual std::unique_ptr<Recording> record(std::function<void()> work) = 0;
 
   // To be called within run(): adds up buckets (runtime/devices/bucket_pass.h).

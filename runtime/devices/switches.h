@@ -10,8 +10,10 @@ bool nccl_is_forced();
 // LANEWISE_REPLAY=off: no round is recorded, to tell what recording does.
 bool may_replay();
 
-// Looks at these and at LANEWISE_CUDA_SYNC (runtime/cuda/accelerator.cc), so that a misspelt one is told before
-// anything is made.
+// LANEWISE_CUDA_SYNC=error: what would wait for a GPU in the middle of its work throws, to find it.
+bool waiting_is_error();
+
+// Looks at all of these, so that a misspelt one is told before anything is made.
 void check_switches();
 
 }  // namespace lanewise

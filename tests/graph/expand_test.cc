@@ -112,8 +112,25 @@ TEST_CASE("expand: lane i of L goes to GPU floor(i * G / L), on the host to a vi
   CHECK(devices_of(plan_of(lanes(2, "cuda:*", 1, "cuda:7"), 8)) == "cuda:0 cuda:4 cuda:7");
   CHECK(devices_of(plan_of(lanes(3, "auto:*", 2, "cpu:*"))) == "cpu:0 cpu:1 cpu:2 cpu:3 cpu:4");
   CHECK(devices_of(plan_of(lanes(2, "cpu:5", 2, "cpu:*"))) == "cpu:5 cpu:5 cpu:0 cpu:1");
-  CHECK(devices_of(plan_of(lanes(1, "cuda:00", 1, "cpu:05"))) == "cuda:0 cpu:5");
+  CHECK(devices_of(plan_of(lanes(1, "cuda:00", 1, "cuda:05"))) == "cuda:0 cuda:5");
+  CHECK(devices_of(plan_of(lanes(1, "cpu:00", 1, "cpu:05"))) == "cpu:0 cpu:5");
   CHECK(plan_of(lanes(1, "cpu:*", 1, "cpu:*")).find("gen")->device == "");
+}
+
+TEST_CASE("expand: lanes are all on GPUs, or all on the host") {
+  const auto refusal = [](const std::string& text, int gpus = 0) {
+    try {
+      plan_of(text, gpus);
+    } catch (const PipelineError& error) {
+      CHECK(error.exit() == Exit::kPipeline);
+      return error.problems().at(0).place.pointer + " " + error.problems().at(0).rule;
+    }
+    return std::string("accepted");
+  };
+  const std::string rule = "lanes that train together are all on GPUs (\"cuda:*\"), or all on the host (\"cpu:*\")";
+  CHECK(refusal(lanes(2, "cuda:*", 2, "cpu:*")) == "/nodes/3/device a0 is on a GPU and b0 on the host; " + rule);
+  CHECK(refusal(lanes(1, "cpu:3", 2, "auto:*"), 8) == "/nodes/3/device b0 is on a GPU and a0 on the host; " + rule);
+  CHECK(refusal(lanes(1, "cpu:3", 2, "auto:*"), 0) == "accepted");
 }
 
 TEST_CASE("expand: each of several hosts has its lanes on its own GPUs") {

@@ -61,7 +61,7 @@ TEST_CASE("nccl_one_rank: parts that are handed over have the bits of the whole,
       CHECK(reduction.parts().size() == (through_nccl && part_bytes == 1 ? 2 : 1));
       if (reduction.parts().size() == 2) {
         lanes->run([&] {
-          lanes->reach(*point);
+          lanes->reach(*point, gradients_of(reduction.parts()[0], replicas.bucket(0)));
           for (int lane = 0; lane < kLanes; ++lane) reduction.hand_over(lane, 0, 0, *point);
         });
         wait_for_all(*lanes, {"the lanes"});

@@ -89,7 +89,7 @@ class InParts {
           fill(parts[part].begin, parts[part].end);
           if (lane == bad && part == 0) replicas.bucket(lane)[layout.offsets.back()] = NAN;
           if (part + 1 == static_cast<int>(parts.size())) break;
-          queues[i]->reach(*points[i][part]);
+          queues[i]->reach(*points[i][part], gradients_of(parts[part], replicas.bucket(lane)));
           reduction->hand_over(lane, part, number, *points[i][part]);
         }
         replicas.bucket(lane).narrow(0, layout.parameters, layout.tail()).zero_();
