@@ -5,7 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
+#include <cstdlib>
 
 #include "graph/diff.h"
 #include "runtime/device.h"
@@ -64,6 +64,13 @@ void check_parts(const Plan& train, int processes) {
                     "leave it out, or run in one process",
                     node.id, node.type->name, above.id, processes));
   }
+}
+
+// Ends the process, when it comes to that, without what libraries do then.
+void end_without_farewell(int code) {
+  static int kept = 0;
+  kept = code;
+  std::atexit([] { std::_Exit(kept); });
 }
 
 }  // namespace
@@ -132,10 +139,15 @@ int train_and_tell(Plans plans, RunOptions options, bool json) {
   options.draw = write_terminal;
   const std::string directory = options.directory;
   const World* const world = options.world;
-  Trainer trainer(std::move(plans), std::move(options));
-  const nlohmann::ordered_json report = trainer.run();
+  auto trainer = std::make_unique<Trainer>(std::move(plans), std::move(options));
+  const nlohmann::ordered_json report = trainer->run();
 
   const int code = report.at("exit");
+  if (report.contains("devices") && (code == static_cast<int>(Exit::kPeer) || code == static_cast<int>(Exit::kDevice))) {
+    // To take down what is on a GPU that hangs could take for ever.
+    (void)trainer.release();
+    end_without_farewell(code);
+  }
   if (code != 0) write_error("error: " + speaker(world) + report.at("reason").get<std::string>() + "\n");
   if (world != nullptr && !world->first()) return code;
   try {

@@ -31,13 +31,17 @@ std::string NcclClique::make_unique_id(const NcclLibrary& nccl) {
 }
 
 NcclClique::NcclClique(const NcclLibrary& nccl, DeviceStreams& streams, NcclPlace place)
-    : nccl_(nccl), streams_(streams), place_(std::move(place)) {
+    : nccl_(nccl),
+      streams_(streams),
+      place_(std::move(place)),
+      communicators_(static_cast<std::size_t>(place_.count), nullptr),
+      last_(communicators_.size()) {}
+
+void NcclClique::connect() {
   const std::string doing = "while the ranks connect";
   ncclUniqueId id;
   if (place_.unique_id.size() != sizeof id) throw Error(Exit::kInternal, "that is no id of NCCL");
   std::memcpy(&id, place_.unique_id.data(), sizeof id);
-  communicators_.resize(static_cast<std::size_t>(place_.count), nullptr);
-  last_.resize(communicators_.size());
   in_group(doing, {"connects"}, {"is connected"}, [&](int i) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -48,10 +52,10 @@ NcclClique::NcclClique(const NcclLibrary& nccl, DeviceStreams& streams, NcclPlac
 
 NcclClique::~NcclClique() {
   if (communicators_.empty()) return;
-  bool fine = true;
-  for (const ncclComm_t one : communicators_) {
-    const ncclResult_t result = nccl_.comm_finalize(one);
-    fine = fine && (result == ncclSuccess || result == ncclInProgress);
+  bool fine = !failed_;
+  for (std::size_t i = 0; fine && i < communicators_.size(); ++i) {
+    const ncclResult_t result = nccl_.comm_finalize(communicators_[i]);
+    fine = result == ncclSuccess || result == ncclInProgress;
   }
   const Clock::time_point until = Clock::now() + kFarewell;
   for (const ncclComm_t one : communicators_) {
@@ -71,7 +75,6 @@ NcclClique::~NcclClique() {
 
 void NcclClique::launch(const NcclSum& sum) {
   const std::string doing = "in " + text_of(sum.round);
-  if (communicators_.empty()) fail(doing, "the ranks have parted");
   // Ready is launched: before that, a stream looks as if it had nothing to do.
   in_group(doing, {"enqueued", sum.round}, {"launched", sum.round}, [&](int i) {
     for (const NcclSum::Piece& piece : sum.pieces) {
@@ -87,7 +90,6 @@ void NcclClique::launch(const NcclSum& sum) {
 
 void NcclClique::finish(NcclRound round) {
   const std::string doing = "in " + text_of(round);
-  if (communicators_.empty()) fail(doing, "the ranks have parted");
   wait(Until::kDone, doing, {"reduced", round});
   streams_.finished();
 }
@@ -146,13 +148,11 @@ void NcclClique::check(ncclResult_t result, const std::string& doing) {
 }
 
 void NcclClique::fail(const std::string& doing, const std::string& why) {
-  const std::string last = recorded();
-  abort();
+  failed_ = true;
   throw Error(Exit::kPeer,
-              fmt::format("the reduction failed {}: {}; what the ranks here did last:\n{}", doing, why, last));
+              fmt::format("the reduction failed {}: {}; what the ranks here did last:\n{}", doing, why, recorded()));
 }
 
-// Without waiting for anything; buffers are free once all are aborted.
 void NcclClique::abort() {
   for (const ncclComm_t one : communicators_) {
     if (one != nullptr) nccl_.comm_abort(one);

@@ -2,7 +2,8 @@
 // issues for all of them, in one group a round, or part of one (NCCL: a group belongs to its thread).
 //
 // Nothing waits without an end: communicators do not block, and who waits for them polls their error and a deadline.
-// After a failure all of them are aborted, and what each rank did last is part of the message. Not verified on a GPU.
+// After a failure, whose message tells what each rank did last, all of them are to be aborted: only for that NCCL names
+// no limit, where a GPU hangs. Not verified on a GPU.
 #pragma once
 
 #include <chrono>
@@ -30,18 +31,22 @@ class NcclClique {
   // The bytes of an ncclUniqueId, for one of the processes to make.
   static std::string make_unique_id(const NcclLibrary& nccl);
 
-  // Waits until all ranks have come. Throws Error(kPeer), with everything aborted.
   NcclClique(const NcclLibrary& nccl, DeviceStreams& streams, NcclPlace place);
-  // Waits for a moment at most.
+  // The ranks part: in peace, which is waited for a moment at most, or as abort().
   ~NcclClique();
   NcclClique(const NcclClique&) = delete;
   NcclClique& operator=(const NcclClique&) = delete;
 
+  // Once, before all else: returns when all ranks have come. This, launch() and finish() throw Error(kPeer), after which
+  // only abort() is of use.
+  void connect();
   // The buffers' pieces become the sum over all ranks; in place, and in the order of the device's stream. Returns when
-  // it is launched everywhere here. Throws Error(kPeer), with everything aborted; the clique is then of no more use.
+  // it is launched everywhere here.
   void launch(const NcclSum& sum);
-  // Returns when the oldest sum that was not finished, this one, is done; otherwise as launch().
+  // Returns when the oldest sum that was not finished, this one, is done.
   void finish(NcclRound round);
+  // The ranks part, whatever is under way; buffers are free when all have. May take for ever where a GPU hangs.
+  void abort();
 
  private:
   struct Event {
@@ -58,12 +63,12 @@ class NcclClique {
   void check(ncclResult_t result, const std::string& doing);
   void wait(Until until, const std::string& doing, Event reached);
   [[noreturn]] void fail(const std::string& doing, const std::string& why);
-  void abort();
 
   const NcclLibrary& nccl_;
   DeviceStreams& streams_;
   const NcclPlace place_;
   std::vector<ncclComm_t> communicators_;  // empty: aborted
+  bool failed_ = false;
   std::vector<Event> last_;                // of each rank
 };
 

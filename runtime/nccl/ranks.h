@@ -24,10 +24,12 @@ class NcclRanks {
   // A rank a queue, in all processes together; returns when all have come. The queues outlive it. Throws Error(kDevice)
   // or Error(kPeer).
   NcclRanks(World& world, Accelerator& accelerator, std::vector<DeviceQueue*> queues, const Options& options);
+  // Waits for NCCL for some seconds at most: what then has not come to its end is left to the process's.
   ~NcclRanks();
 
+  // After a failure all ranks are aborted, while this goes on.
   // The buffers' pieces become the sum over all ranks, in place and in the queue's order; `before` is called by the
-  // thread that launches, right before. Returns when it is launched. Throws Error(kPeer), with everything aborted.
+  // thread that launches, right before. Returns when it is launched. Throws Error(kPeer).
   void launch(const NcclSum& sum, const std::function<void()>& before);
   // The same, and returns at once: what goes wrong is thrown by the next wait() or launch().
   void post(NcclSum sum, std::function<void()> before);
@@ -38,7 +40,10 @@ class NcclRanks {
 
  private:
   class Impl;
-  std::unique_ptr<Impl> impl_;
+  struct Part {
+    void operator()(Impl* impl) const;
+  };
+  std::unique_ptr<Impl, Part> impl_;
 };
 
 }  // namespace lanewise

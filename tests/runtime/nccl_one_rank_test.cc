@@ -79,7 +79,7 @@ TEST_CASE("nccl_one_rank: parts that are handed over have the bits of the whole,
 TEST_CASE("nccl_one_rank: a rank that never comes ends the wait in time, with everything aborted") {
   OneRank rank(2);
   std::string error;
-  CHECK(seconds_of([&] { error = error_of([&] { NcclClique(rank.nccl, *rank.streams, rank.place); }); }) < 20);
+  CHECK(seconds_of([&] { error = error_of([&] { NcclClique(rank.nccl, *rank.streams, rank.place).connect(); }); }) < 20);
   CAPTURE(error);
   CHECK(error.starts_with("8: the reduction failed while the ranks connect: "));
   CHECK(error.find("  rank 0 (lane0): connects, round 0") != std::string::npos);
@@ -92,6 +92,7 @@ TEST_CASE("nccl_one_rank: a collective whose GPU does not come to it ends by the
   std::string error;
   CHECK(seconds_of([&] {
           NcclClique clique(rank.nccl, *rank.streams, rank.place);
+          clique.connect();
           NcclSum sum{.round = {.number = 0}, .buffers = {buffer.data_ptr()}, .pieces = {{0, 1000}}};
           clique.launch(sum);
           rank.streams->launched();

@@ -275,6 +275,26 @@ TEST_CASE("nccl_faults: each ends in time with the round, the rank and what the 
   }
 }
 
+TEST_CASE("nccl_faults: an abort that does not return keeps nobody from hearing of the failure, or from leaving") {
+  Fake fake;
+  fake.inject(kFakeNcclError, 3, 0, ncclSystemError);
+  fake.inject(kFakeNcclLate, 3, kFakeNcclAtAbort, 4500);
+  const auto start = std::chrono::steady_clock::now();
+  {
+    World alone;
+    Replicas r = filled(8, at::kFloat, 20, true);
+    Reduction communicator(alone, r, "deterministic");
+    for (int again = 0; again < 2; ++again) {
+      const std::string error = error_of([&] { communicator->reduce(r, {}); });
+      CHECK(error.find("in round 0: rank 3 (lane3 on cuda:3): unhandled system error") != std::string::npos);
+    }
+    CHECK(seconds_since(start) < 2);
+  }
+  CHECK(seconds_since(start) < 10);
+  CHECK(eventually([&] { return fake.live() == ""; }));
+  CHECK(fake.violations() == "");
+}
+
 TEST_CASE(
     "nccl_faults: a rank that is late within the timeout is waited for, and a result that differs is other bits") {
   Fake fake;
