@@ -1,6 +1,5 @@
 #include "runtime/device.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -9,63 +8,22 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "graph/error.h"
 #include "graph/text.h"
-#include "runtime/cuda/build.h"
-#include "runtime/cuda/device_query.h"
-#include "runtime/cuda/library.h"
+#include "runtime/cuda_library.h"
 #include "runtime/devices/emulated.h"
 #include "runtime/devices/switches.h"
-#include "runtime/shared_library.h"
 #include "runtime/world.h"
 
 namespace lanewise {
 namespace {
-
-constexpr const char* kLibrary = "liblanewise_cuda.so";
-constexpr int kMostGpus = 64;
-
-[[noreturn]] void fail(const std::string& why) {
-  throw Error(Exit::kDevice,
-              fmt::format("no GPU can be used: {}; lanes compute on the host with \"device\": \"cpu:*\", in the "
-                          "file or by --set",
-                          why));
-}
-
-// The library lies beside the executable.
-std::string library_path() {
-  std::error_code error;
-  const auto executable = std::filesystem::read_symlink("/proc/self/exe", error);
-  return error ? kLibrary : (executable.parent_path() / kLibrary).string();
-}
-
-// Opened once, for the rest of the process: LibTorch's CUDA part, which comes with it, registers itself.
-void* cuda_library() {
-  static void* library = nullptr;
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  if (library != nullptr) return library;
-  const std::string path = library_path();
-  if (!std::filesystem::exists(path))
-    fail(fmt::format("{} was not built (it needs nvcc 13 or newer when lanewise is built)", path));
-  return library = open_cuda_library(path);
-}
-
-template <class F>
-F* cuda_function(const char* name) {
-  auto* const found = reinterpret_cast<F*>(dlsym(cuda_library(), name));
-  if (found == nullptr) fail(fmt::format("{} is of another version of lanewise", library_path()));
-  return found;
-}
 
 // Of all lanes.
 std::vector<int> gpus_of(const Plan& plan) {
@@ -137,7 +95,7 @@ int visible_gpus() {
   return chosen == nullptr ? count : gpus_left(count, chosen);
 }
 
-int usable_gpus() { return emulated_gpus() > 0 || std::filesystem::exists(library_path()) ? visible_gpus() : 0; }
+int usable_gpus() { return emulated_gpus() > 0 || cuda_was_built() ? visible_gpus() : 0; }
 
 std::string device_refusal(const Plan& plan) {
   const std::vector<int> lanes = plan.with_role(Role::kCompute);
@@ -155,7 +113,7 @@ std::string device_refusal(const Plan& plan) {
 }
 
 void load_device_library(const Plan& plan) {
-  if (!gpus_of(plan).empty() && emulated_gpus() == 0) cuda_library();
+  if (!gpus_of(plan).empty() && emulated_gpus() == 0) load_cuda_library();
 }
 
 std::unique_ptr<Accelerator> open_accelerator(const Plan& plan) {
@@ -195,36 +153,6 @@ void check_gpus_apart(World& world, const Plan& plan, LaneRange own, const Accel
                       at->second.who, lane.at("who").get<std::string>(), place[0], place[2]));
     }
   }
-}
-
-void* open_cuda_library(const std::string& path) {
-  void* library = nullptr;
-  try {
-    library = open_library(path, RTLD_NOW | RTLD_GLOBAL);
-  } catch (const Error& error) {
-    fail(error.what());
-  }
-  const auto* const build = static_cast<const char*>(dlsym(library, "lanewise_cuda_build"));
-  if (build != nullptr && std::strcmp(build, LANEWISE_CUDA_BUILD) == 0) return library;
-  fail(fmt::format("{} is of another build ({}) than this program ({}); build lanewise again", path,
-                   build != nullptr ? build : "it does not say which", LANEWISE_CUDA_BUILD));
-}
-
-std::unique_ptr<Accelerator> open_cuda_accelerator() {
-  auto* const make = cuda_function<lanewise_make_accelerator_function>("lanewise_make_accelerator");
-  return std::unique_ptr<Accelerator>(make(waiting_is_error()));
-}
-
-std::vector<Gpu> query_gpus() {
-  auto* const ask = cuda_function<lanewise_cuda_devices_function>("lanewise_cuda_devices");
-  std::vector<lanewise_gpu> found(kMostGpus);
-  std::array<char, 512> error{};
-  const int count = ask(found.data(), kMostGpus, error.data(), static_cast<int>(error.size()));
-  if (count < 0) fail(error.data());
-  if (count == 0) fail("there is none");
-  std::vector<Gpu> gpus;
-  for (int i = 0; i < std::min(count, kMostGpus); ++i) gpus.push_back({found[i].name, found[i].bytes});
-  return gpus;
 }
 
 }  // namespace lanewise

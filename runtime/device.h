@@ -1,7 +1,4 @@
 // Devices of the machine beyond the virtual ones of the host.
-//
-// liblanewise_cuda.so is the only part of lanewise that knows CUDA. It is opened when a pipeline names a GPU and never
-// else, so that a program on a machine without CUDA neither needs nor loads it.
 #pragma once
 
 #include <cstdint>
@@ -45,20 +42,5 @@ std::unique_ptr<Accelerator> open_accelerator(const Plan& plan);
 // Throws Error(kDevice), in all processes, where lanes of two of them are on one GPU, which NCCL does not take. `plan`:
 // of all processes; all of its lanes are on GPUs. `own`: lanes of this process.
 void check_gpus_apart(World& world, const Plan& plan, LaneRange own, const Accelerator& accelerator);
-
-// The GPUs of this machine. Throws Error(kDevice).
-std::unique_ptr<Accelerator> open_cuda_accelerator();
-
-struct Gpu {
-  std::string name;
-  std::uint64_t bytes = 0;  // of its memory
-};
-
-// Opens liblanewise_cuda.so, which has to be of this program's build. Throws Error(kDevice).
-void* open_cuda_library(const std::string& path);
-
-// Asks the CUDA library. Throws Error(kDevice) when the library was not built, does not load, or finds no driver or
-// GPU.
-std::vector<Gpu> query_gpus();
 
 }  // namespace lanewise

@@ -7,7 +7,7 @@
 #include <memory>
 #include <thread>
 
-#include "runtime/device.h"
+#include "runtime/cuda_library.h"
 #include "runtime/devices/emulated.h"
 #include "runtime/devices/queue.h"
 

@@ -235,6 +235,28 @@ class GpuCheck(unittest.TestCase):
                     started = self.start("--dry-run", "--build", str(self.folder / "build"), "--only", check)
                     self.check_nothing_is_left(started, pids, number)
 
+    def test_killed_it_takes_its_programs_along(self):
+        pids = self.folder / "pids"
+        self.program("build/lanewise", f'[ "$1" != --version ] && [ $# -gt 0 ] || exit 0\necho $$ >{pids}\nexec sleep 600\n')
+        started = self.start("--dry-run", "--build", str(self.folder / "build"), "--only", "again")
+        self.wait_until(lambda: pids.exists() and pids.read_text().strip(), started)
+        started.kill()
+        started.communicate(timeout=LIMIT_S)
+        late = time.monotonic() + LIMIT_S
+        while lives(int(pids.read_text())) and time.monotonic() < late:
+            time.sleep(0.01)
+        self.assertFalse(lives(int(pids.read_text())))
+        shutil.rmtree(self.folder / "tmp")  # what a killed program cannot do
+
+    def test_nobody_reads_its_output_and_the_file_has_all(self):
+        self.program("build/lanewise", "exit 1\n")
+        started = self.start("--dry-run", "--build", str(self.folder / "build"), "--only", "again", "waits",
+                             "--json", str(self.json))
+        started.stdout.close()
+        started.stdout = None
+        code, _, _ = self.ended(started)
+        self.assertEqual((code, set(json.loads(self.json.read_text())["checks"])), (1, {"again", "waits"}))
+
     def test_stopped_it_gives_back_the_memory_that_it_holds(self):
         self.program("bin/nvidia-smi", "echo a GPU\n")
         self.program("build/lanewise", "")
