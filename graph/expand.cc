@@ -134,7 +134,7 @@ class Expander {
             fmt::format("cuda:{}", static_cast<std::size_t>(lane - here.begin) * gpus / here.count());
       }
     }
-    if (first_on_gpu && first_on_host) {
+    if (result_.sound && first_on_gpu && first_on_host) {
       const Instance &gpu = *first_on_gpu->instance, &host = *first_on_host->instance;
       const Lane& later = &gpu > &host ? *first_on_gpu : *first_on_host;
       problem(
