@@ -1,6 +1,7 @@
 // Compiled with -O3 and without the precompiled header: what follows is code for several kinds of processors.
 #include "runtime/loops.h"
 
+#include <type_traits>
 #include <utility>
 
 namespace lanewise {
@@ -27,6 +28,7 @@ LANEWISE_INLINE double math_erf(double v) { return erf(v); }
 namespace plain {
 constexpr int kBytes = 16;
 #include "runtime/loops.inc"
+#include "runtime/recurrent_loops.inc"
 }  // namespace plain
 
 #ifdef __x86_64__
@@ -35,6 +37,7 @@ constexpr int kBytes = 16;
 namespace avx2 {
 constexpr int kBytes = 32;
 #include "runtime/loops.inc"
+#include "runtime/recurrent_loops.inc"
 }  // namespace avx2
 #pragma GCC pop_options
 
@@ -43,6 +46,7 @@ constexpr int kBytes = 32;
 namespace avx512 {
 constexpr int kBytes = 64;
 #include "runtime/loops.inc"
+#include "runtime/recurrent_loops.inc"
 }  // namespace avx512
 #pragma GCC pop_options
 #endif

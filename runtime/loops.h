@@ -21,6 +21,18 @@ struct Loops {
   // Adds gᵀx to gw [out, in] and Σ_rows g to gb [out]; unless it is null, gx [rows, in] becomes g W.
   void (*backward)(std::int64_t rows, std::int64_t in, std::int64_t out, const T* x, const T* w, const T* g, T* gw,
                    T* gb, T* gx);
+  // c += a b for a [rows, inner], b [inner, columns], c [rows, columns]; rows as in forward().
+  void (*multiply)(std::int64_t rows, std::int64_t inner, std::int64_t columns, const T* a, const T* b, T* c);
+  // A row's step of a gru (runtime/model_gru.cc). `gates` [3, hidden]: the arguments of r and z, which become these,
+  // and Whn h + bhn; xn: Win x + bin; next: h after the step.
+  void (*gru_step)(std::int64_t hidden, T* gates, const T* xn, const T* h, T* n, T* next);
+  // d_h, the gradient of h after the step, becomes that of h before it but for what goes through the gates; d_gates and
+  // d_xn become those of the arguments.
+  void (*gru_back)(std::int64_t hidden, const T* gates, const T* n, const T* h, T* d_h, T* d_gates, T* d_xn);
+  // The same of an lstm (runtime/model_lstm.cc): `gates` [4, hidden] are the arguments of i, f, g, o, and become these.
+  void (*lstm_step)(std::int64_t hidden, T* gates, const T* c, T* next_c, T* tanh_c, T* next);
+  // d_c, the gradient of c after the step but for what comes from h, becomes that of c before it.
+  void (*lstm_back)(std::int64_t hidden, const T* gates, const T* c, const T* tanh_c, const T* d_h, T* d_c, T* d_gates);
   // out[i] = scale · Σ lanes[·][i] for i from begin to end: added in their order in double, and rounded once.
   void (*add_lanes)(const T* const* lanes, std::int64_t lane_count, std::int64_t begin, std::int64_t end, double scale,
                     T* out);

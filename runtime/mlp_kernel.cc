@@ -9,15 +9,10 @@
 #include "runtime/kernel.h"
 #include "runtime/loops.h"
 #include "runtime/model.h"
+#include "runtime/tensors.h"
 
 namespace lanewise {
 namespace {
-
-// Of a dense tensor of T.
-template <class T>
-T* data_of(const at::Tensor& tensor) {
-  return static_cast<T*>(tensor.mutable_data_ptr());
-}
 
 Activation activation(const std::string& name) {
   if (name == "relu") return Activation::kRelu;

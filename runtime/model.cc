@@ -28,17 +28,17 @@ void Model::bind(std::vector<at::Tensor> leaves, std::vector<at::Tensor> buffers
 
 namespace {
 
-bool takes_native(const std::string& asked, std::int64_t work) {
-  constexpr std::int64_t kMostWork = 1 << 20;  // above, the library's products are faster; measured with 64 to 256 wide
-  return asked == "native" || (asked == "auto" && work <= kMostWork);
-}
-
 std::vector<ModelType>& table() {
   static std::vector<ModelType> types = {linear_model(), mlp_model(), gru_model(), lstm_model(), torchscript_model()};
   return types;
 }
 
 }  // namespace
+
+bool takes_native(const std::string& kernel, std::int64_t work) {
+  constexpr std::int64_t kMostWork = 1 << 20;  // above, the library's products are faster; measured with 64 to 256 wide
+  return kernel == "native" || (kernel == "auto" && work <= kMostWork);
+}
 
 Kernel* Model::mlp_kernel(const std::string& asked, std::int64_t rows, const MlpSettings& settings) {
   if (!leaves_[0].is_cpu() || !takes_native(asked, rows * parameter_count())) return nullptr;

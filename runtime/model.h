@@ -48,6 +48,7 @@ struct Pass {
   const Dropout* dropout = nullptr;  // nullptr: no dropout, as in an evaluation
   std::span<const Tag> rows;         // of x: k * n, time-major; may be empty where nothing below needs them
   bool training = false;             // layers with buffers go by these rows, fillers aside, and bring them up to date
+  bool recorded = false;             // a device may write down the operations on tensors: all is done by these
 };
 
 class Model {
@@ -132,6 +133,8 @@ void add_dropout(Fields& f, double* dropout, const std::string& help);
 
 // Adds the parameter "kernel": auto, library or native.
 void add_kernel(Fields& f, std::string* kernel);
+// Whether this kernel is native for so many products of numbers that are worked out together.
+bool takes_native(const std::string& kernel, std::int64_t work);
 
 // A model type that is told by a class M(const M::Params&, const Shape& input, const Shape& output) and its Params.
 template <class M>

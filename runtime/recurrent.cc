@@ -19,6 +19,7 @@ void RecurrentParams::fields(Fields& f) {
     f.problem("dropout",
               "dropout acts between recurrent layers and there is one; give layers 2 or more, or leave it out");
   }
+  add_kernel(f, &kernel);
   size.fields(f);
 }
 
@@ -27,7 +28,9 @@ Recurrent::Recurrent(const std::string& type, int gates, int parts, const Params
     : hidden_(params.hidden),
       layers_(params.layers),
       layer_state_(parts * params.hidden),
+      gates_(gates),
       dropout_(params.dropout),
+      kernel_(params.kernel),
       output_(output) {
   if (input.empty() || input.size() > 2) {
     throw Error(Exit::kPipeline,
@@ -53,6 +56,7 @@ at::Tensor Recurrent::forward(const at::Tensor& x, at::Tensor& state, const Pass
   const auto by_time = [&](const at::Tensor& samples) {  // [k * n, times, …] or [k, n, times, …] -> [k * times, n, …]
     return samples.reshape({k, n, times, -1}).transpose(1, 2).reshape({k * times, n, -1});
   };
+  const bool native = x.is_cpu() && !pass.recorded && takes_native(kernel_, n * gates_ * hidden_ * hidden_);
   at::Tensor sequence = by_time(x);
   std::vector<at::Tensor> states = state.split(layer_state_, 1);
   for (std::int64_t l = 0; l < layers_; ++l) {
@@ -61,7 +65,7 @@ at::Tensor Recurrent::forward(const at::Tensor& x, at::Tensor& state, const Pass
           pass.dropout->mask(pass.rows, static_cast<int>(l - 1), {times, hidden_}, dropout_, sequence.scalar_type());
       sequence = sequence * by_time(mask).to(sequence.device());
     }
-    sequence = layer(sequence, std::span(leaves_).subspan(4 * l).first<4>(), states[l]);
+    sequence = layer(sequence, std::span(leaves_).subspan(4 * l).first<4>(), states[l], native);
   }
   state = layers_ == 1 ? states[0] : at::cat(states, 1);
   const at::Tensor last = sequence.view({k, times, n, hidden_}).select(1, times - 1).reshape({k * n, hidden_});

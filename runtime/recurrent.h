@@ -21,6 +21,7 @@ namespace lanewise {
 struct RecurrentParams {
   std::int64_t hidden = 32, layers = 1;
   double dropout = 0;
+  std::string kernel = "auto";
   ModelSize size;
 
   void fields(Fields& f);
@@ -40,12 +41,15 @@ class Recurrent : public Model {
             const Shape& output);
 
  private:
-  // One layer over all time steps: x [time, n, features], leaves W_ih, W_hh, b_ih, b_hh, state [n, parts * hidden] ->
-  // [time, n, hidden], h after each step; `state` becomes the one after the last.
-  virtual at::Tensor layer(const at::Tensor& x, std::span<const at::Tensor, 4> leaves, at::Tensor& state) const = 0;
+  // One layer over all time steps, its steps by our own loops where `native`: x [time, n, features], leaves W_ih, W_hh,
+  // b_ih, b_hh, state [n, parts * hidden] -> [time, n, hidden], h after each step; `state` becomes the one after the
+  // last.
+  virtual at::Tensor layer(const at::Tensor& x, std::span<const at::Tensor, 4> leaves, at::Tensor& state,
+                           bool native) const = 0;
 
-  const std::int64_t hidden_, layers_, layer_state_;
+  const std::int64_t hidden_, layers_, layer_state_, gates_;
   const double dropout_;
+  const std::string kernel_;
   const Shape output_;
 };
 

@@ -22,6 +22,21 @@ std::vector<double> tensor_values(const at::Tensor& tensor);
 // Sets an element of a contiguous float32 or float64 tensor on the host, counted in row-major order.
 void set_element(const at::Tensor& tensor, std::int64_t index, double value);
 
+// The elements of a dense tensor of T on the host.
+template <class T>
+T* data_of(const at::Tensor& tensor) {
+  return static_cast<T*>(tensor.mutable_data_ptr());
+}
+// Calls `act` with a value of the type of a float32 or float64 tensor's elements.
+template <class Act>
+void with_type(const at::Tensor& tensor, const Act& act) {
+  if (tensor.scalar_type() == at::kDouble) {
+    act(double{});
+  } else {
+    act(float{});
+  }
+}
+
 Shape shape_of(const at::Tensor& tensor);
 
 // The elements as they lie in memory. Requires: contiguous, on the host.

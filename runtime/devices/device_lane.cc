@@ -231,8 +231,8 @@ void DeviceLane::issue_plain(Slot& slot, const std::shared_ptr<const Batch>& bat
   ++plain_rounds_;
   if (unrecorded_.empty() && slot.recording == nullptr && plain_rounds_ > kRoundsToWarmUp) {
     try {
-      slot.recording =
-          queue_->record([this, &slot] { train_plain(slot, {.dropout = nullptr, .rows = {}, .training = true}); });
+      slot.recording = queue_->record(
+          [this, &slot] { train_plain(slot, {.dropout = nullptr, .rows = {}, .training = true, .recorded = true}); });
     } catch (const Error& error) {
       unrecorded_ = error.what();
     }
@@ -241,7 +241,7 @@ void DeviceLane::issue_plain(Slot& slot, const std::shared_ptr<const Batch>& bat
     ++replays_;
     return queue_->run([&slot] { slot.recording->replay(); });
   }
-  run(number, [this, &slot, batch] { train_plain(slot, {&dropout_, batch->rows, true}); });
+  run(number, [this, &slot, batch] { train_plain(slot, {&dropout_, batch->rows, true, true}); });
 }
 
 void DeviceLane::train_plain(Slot& slot, const Pass& pass) {
@@ -266,7 +266,7 @@ void DeviceLane::train_any(Slot& slot, const Batch& batch, std::span<const std::
   const Slot::Parts& in = slot.device;
   replicas_.bucket(lane_).zero_();
   const Model& model = replicas_.model(lane_);
-  const Pass pass{&dropout_, batch.rows, true};
+  const Pass pass{&dropout_, batch.rows, true, true};
   const auto count = static_cast<std::int64_t>(counting_rows(batch.rows).size());
   const RowsThere there{in.fresh, in.filler, in.counting.narrow(0, 0, count)};
   at::Tensor prediction;
@@ -329,7 +329,7 @@ DeviceLane::Result DeviceLane::predict(const Batch& batch, RecurrentState& recur
   queue_->run([&] {
     const c10::NoGradGuard no_gradient;
     const Model& model = replicas_.model(lane_);
-    const Pass pass{nullptr, rows, false};
+    const Pass pass{nullptr, rows, false, true};
     const at::Tensor on_device = x.to(device_);
     if (carries_) {
       state = recurrent.gather(rows.first(streams_.size())).to(device_);

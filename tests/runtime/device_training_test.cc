@@ -36,8 +36,9 @@ Topology topology(const std::string& model, const std::string& run, const std::s
   return t;
 }
 
-const std::string kMlp = R"("type": "mlp", "hidden": [8], "kernel": "library")", kGru = R"("type": "gru", "hidden": 4)",
-                  kLstm = R"("type": "lstm", "hidden": 4, "layers": 2)",
+const std::string kMlp = R"("type": "mlp", "hidden": [8], "kernel": "library")",
+                  kGru = R"("type": "gru", "hidden": 4, "kernel": "library")",
+                  kLstm = R"("type": "lstm", "hidden": 4, "layers": 2, "kernel": "library")",
                   kLinear = R"("type": "linear", "kernel": "library")";
 
 }  // namespace
@@ -116,7 +117,8 @@ TEST_CASE("device training: windows, rounds that add up, dropout, clipping, sche
        {Variant{kGru, R"("tbptt": 3, "state": "carry")", ""}, Variant{kGru, R"("state": "zero")", ""},
         Variant{kGru, R"("accumulate": 3, "state": "carry")", ""},
         Variant{R"("type": "mlp", "hidden": [8, 8], "dropout": 0.3, "kernel": "library")", "", ""},
-        Variant{R"("type": "lstm", "hidden": 4, "layers": 2, "dropout": 0.3)", R"("state": "carry")", ""},
+        Variant{R"("type": "lstm", "hidden": 4, "layers": 2, "kernel": "library", "dropout": 0.3)",
+                R"("state": "carry")", ""},
         Variant{kMlp, R"("verify_every": 4)", ""},
         Variant{kMlp, "", R"("name": "sgd", "lr": 0.1, "momentum": 0.9, "nesterov": true)"},
         Variant{kMlp, "", R"("name": "adam", "lr": 0.1, "schedule": "cosine")"}}) {
@@ -146,6 +148,7 @@ TEST_CASE("device training: real data with missing values, masked ends, restarts
         std::vector<std::string>{"run.on_end=first", "run.passes=1", "gen.rows=0:40", "gen3.rows=0:25"}}) {
     const auto run = [](std::vector<std::string> all) {
       std::vector<Override> overrides;
+      all.push_back("models.net.kernel=library");
       for (std::string& one : all) overrides.push_back({Override::Kind::kSet, std::move(one), ""});
       const TemporaryFolder folder;
       return train_in(folder.path() + "/run", plan_file("configs/flights16.json", test_registry(),

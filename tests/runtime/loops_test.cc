@@ -72,6 +72,24 @@ double backward_error(const Loops<T>& loops, std::mt19937& random, std::int64_t 
 }
 
 template <class T>
+double product_error(const Loops<T>& loops, std::mt19937& random, std::int64_t rows, std::int64_t inner,
+                     std::int64_t columns) {
+  const auto a = random_values<T>(random, rows * inner), b = random_values<T>(random, inner * columns),
+             before = random_values<T>(random, rows * columns);
+  auto c = before;
+  loops.multiply(rows, inner, columns, a.data(), b.data(), c.data());
+  double error = 0;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t i = 0; i < columns; ++i) {
+      double right = before[r * columns + i];
+      for (std::int64_t k = 0; k < inner; ++k) right += static_cast<double>(a[r * inner + k]) * b[k * columns + i];
+      error = std::max(error, std::abs(c[r * columns + i] - right));
+    }
+  }
+  return error;
+}
+
+template <class T>
 void check(const Loops<T>& loops, double tolerance) {
   std::mt19937 random(kSeed);
   for (const std::int64_t rows : {1, 2, 3, 4, 7, 9, 16}) {
@@ -81,6 +99,7 @@ void check(const Loops<T>& loops, double tolerance) {
         CAPTURE(in);
         CAPTURE(out);
         CHECK(forward_error(loops, random, rows, in, out) <= tolerance);
+        CHECK(product_error(loops, random, rows, in, out) <= tolerance);
         for (const bool input : {true, false}) CHECK(backward_error(loops, random, rows, in, out, input) <= tolerance);
       }
     }

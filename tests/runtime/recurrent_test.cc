@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/tensors.h"
 #include "tests/check.h"
 #include "tests/runtime/errors.h"
 #include "tests/runtime/models.h"
@@ -18,7 +19,7 @@ constexpr int kHidden = 5;
 // The library's recurrent layers and our head over a sequence x [time, n, features] from `state`, rows as ours:
 // h after each time step [time, n, hidden] and the new state.
 std::pair<at::Tensor, at::Tensor> library(const std::string& type, int layers, const Leaves& leaves,
-                                          const at::Tensor& x, const at::Tensor& state) {
+                                          const at::Tensor& x, const at::Tensor& state, int hidden) {
   std::vector<at::Tensor> weights;
   for (int l = 0; l < layers; ++l) {
     for (const char* part : {"weight_ih", "weight_hh", "bias_ih", "bias_hh"}) {
@@ -27,7 +28,7 @@ std::pair<at::Tensor, at::Tensor> library(const std::string& type, int layers, c
   }
   const auto parts = type == "lstm" ? 2 : 1;
   // [n, layers, parts, hidden] -> [parts, layers, n, hidden]
-  const at::Tensor split = state.view({x.size(1), layers, parts, kHidden}).permute({2, 1, 0, 3});
+  const at::Tensor split = state.view({x.size(1), layers, parts, hidden}).permute({2, 1, 0, 3});
   const auto as_row = [&](const at::Tensor& states) { return states.permute({2, 1, 0, 3}).flatten(1); };
   if (type == "gru") {
     const auto [all, last] = at::gru(x, split[0], weights, true, layers, 0, true, false, false);
@@ -60,46 +61,85 @@ at::Tensor plain_step(const std::string& type, const Leaves& leaves, const at::T
 
 }  // namespace
 
-TEST_CASE("recurrent: gru and lstm equal the library's from any state, forward and backward") {
-  const int k = 3, n = 4;
-  for (const std::string type : {"gru", "lstm"}) {
-    for (const int layers : {1, 2}) {
-      for (const int times : {1, 6}) {
-        CAPTURE(type);
-        CAPTURE(layers);
-        CAPTURE(times);
-        const auto model = make(type, {{"hidden", kHidden}, {"layers", layers}}, {times, 3}, {2, 1});
-        CHECK(model->state_size() == layers * kHidden * (type == "lstm" ? 2 : 1));
-        Leaves p = bind_some(*model);
-        const at::Tensor x = at::randn({k, n, times, 3}, at::kDouble).requires_grad_();
-        const at::Tensor before = at::randn({n, model->state_size()}, at::kDouble).requires_grad_();
-        const at::Tensor counts = at::randn({k, n, 2, 1}, at::kDouble), state_counts = at::randn_like(before);
-        const auto backward = [&](const at::Tensor& prediction, const at::Tensor& state) {
-          ((prediction * counts).sum() + (state * state_counts).sum()).backward();
-          Leaves gradients = take_gradients(p);
-          gradients["x"] = x.grad().clone();
-          gradients["state"] = before.grad().clone();
-          x.grad().zero_();
-          before.grad().zero_();
-          return gradients;
-        };
-
-        const auto [all, last] = library(type, layers, p, x.transpose(1, 2).reshape({k * times, n, 3}), before);
-        const at::Tensor after_samples = all.view({k, times, n, kHidden}).select(1, times - 1);
-        const at::Tensor right = at::linear(after_samples, p.at("head.weight"), p.at("head.bias")).view({k, n, 2, 1});
-        const Leaves right_gradients = backward(right, last);
-
-        at::Tensor state = before;
-        const at::Tensor prediction = model->forward(x, state, {});
-        CHECK(prediction.sizes() == right.sizes());
-        CHECK(distance(prediction, right) <= 1e-12);
-        CHECK(distance(state, last) <= 1e-12);
-        for (const auto& [name, gradient] : backward(prediction, state)) {
-          CAPTURE(name);
-          CHECK(distance(gradient, right_gradients.at(name)) <= 1e-12);
-        }
+TEST_CASE("recurrent: gru and lstm equal the library's from any state, forward and backward, by either kernel") {
+  struct Case {
+    const char *type, *kernel;
+    at::ScalarType dtype;
+    int hidden, layers, times, n;
+  };
+  std::vector<Case> cases;
+  for (const char* const type : {"gru", "lstm"}) {
+    for (const char* const kernel : {"library", "native"}) {
+      for (const int layers : {1, 2}) {
+        for (const int times : {1, 6}) cases.push_back({type, kernel, at::kDouble, kHidden, layers, times, 4});
       }
     }
+    // Blocks of the loops, and rows, with ends of all sizes.
+    for (const int hidden : {16, 17, 40}) {
+      for (const int n : {1, 3, 15}) {
+        for (const at::ScalarType dtype : {at::kDouble, at::kFloat})
+          cases.push_back({type, "native", dtype, hidden, 2, 3, n});
+      }
+    }
+  }
+  const int k = 3;
+  for (const Case& c : cases) {
+    const auto [type, kernel, dtype, hidden, layers, times, n] = c;
+    CAPTURE(type);
+    CAPTURE(kernel);
+    CAPTURE(hidden);
+    CAPTURE(layers);
+    CAPTURE(times);
+    CAPTURE(n);
+    const double near = dtype == at::kDouble ? 1e-12 : 2e-5;
+    const auto random = [dtype = dtype](const Shape& shape) { return at::randn(shape, at::kDouble).to(dtype); };
+    const auto model = make(type, {{"hidden", hidden}, {"layers", layers}, {"kernel", kernel}}, {times, 3}, {2, 1});
+    CHECK(model->state_size() == layers * hidden * (std::string(type) == "lstm" ? 2 : 1));
+    Leaves p = bind_some(*model, 1, {}, dtype);
+    const at::Tensor x = random({k, n, times, 3}).requires_grad_();
+    const at::Tensor before = random({n, model->state_size()}).requires_grad_();
+    const at::Tensor counts = random({k, n, 2, 1}), state_counts = random(shape_of(before));
+    const auto backward = [&](const at::Tensor& prediction, const at::Tensor& state) {
+      ((prediction * counts).sum() + (state * state_counts).sum()).backward();
+      Leaves gradients = take_gradients(p);
+      gradients["x"] = x.grad().clone();
+      gradients["state"] = before.grad().clone();
+      x.grad().zero_();
+      before.grad().zero_();
+      return gradients;
+    };
+
+    const auto [all, last] = library(type, layers, p, x.transpose(1, 2).reshape({k * times, n, 3}), before, hidden);
+    const at::Tensor after_samples = all.view({k, times, n, hidden}).select(1, times - 1);
+    const at::Tensor right = at::linear(after_samples, p.at("head.weight"), p.at("head.bias")).view({k, n, 2, 1});
+    const Leaves right_gradients = backward(right, last);
+
+    at::Tensor state = before;
+    const at::Tensor prediction = model->forward(x, state, {});
+    CHECK(prediction.sizes() == right.sizes());
+    CHECK(distance(prediction, right) <= near);
+    CHECK(distance(state, last) <= near);
+    for (const auto& [name, gradient] : backward(prediction, state)) {
+      CAPTURE(name);
+      CHECK(distance(gradient, right_gradients.at(name)) <= near);
+    }
+  }
+}
+
+TEST_CASE("recurrent: what a device may record is done by operations of the library alone") {
+  for (const std::string type : {"gru", "lstm"}) {
+    CAPTURE(type);
+    const auto native = make(type, {{"hidden", 64}, {"kernel", "native"}}, {9, 3}, {1}),
+               library = make(type, {{"hidden", 64}, {"kernel", "library"}}, {9, 3}, {1});
+    bind_some(*native, 1, {}, at::kFloat);
+    bind_some(*library, 1, {}, at::kFloat);
+    const at::Tensor x = at::randn({1, 4, 9, 3});
+    const auto predicted = [&](const Model& model, bool recorded) {
+      at::Tensor state = at::zeros({4, model.state_size()});
+      return model.forward(x, state, {.recorded = recorded});
+    };
+    CHECK(at::equal(predicted(*native, true), predicted(*library, false)));
+    CHECK_FALSE(at::equal(predicted(*native, false), predicted(*library, false)));
   }
 }
 
