@@ -18,7 +18,8 @@ struct Loops {
   // y = x Wᵀ + b: x [rows, in], w [out, in], b [out], y [rows, out]. A row's results do not depend on the other rows,
   // bit for bit.
   void (*forward)(std::int64_t rows, std::int64_t in, std::int64_t out, const T* x, const T* w, const T* b, T* y);
-  // Adds gᵀx to gw [out, in] and Σ_rows g to gb [out]; unless it is null, gx [rows, in] becomes g W.
+  // Adds gᵀx to gw [out, in] and Σ_rows g to gb [out]; unless it is null, gx [rows, in] becomes g W,
+  // and w is looked at.
   void (*backward)(std::int64_t rows, std::int64_t in, std::int64_t out, const T* x, const T* w, const T* g, T* gw,
                    T* gb, T* gx);
   // c += a b for a [rows, inner], b [inner, columns], c [rows, columns]; rows as in forward().

@@ -130,7 +130,8 @@ struct GruLayer : torch::autograd::Function<GruLayer> {
     const std::int64_t times = d_n.size(0), hidden = d_n.size(2);
     const at::Tensor d_hh = d_gates.flatten(2), d_ih = d_hh.clone();
     d_ih.narrow(2, 2 * hidden, hidden).copy_(d_n);
-    auto [d_w_ih, d_w_hh, d_b_ih, d_b_hh] = leaf_gradients(d_ih, d_hh, saved[0], saved[5].narrow(0, 0, times));
+    auto [d_w_ih, d_w_hh, d_b_ih, d_b_hh] =
+        leaf_gradients(d_ih, d_hh, saved[0], saved[5].narrow(0, 0, times), context.saved_data["native"].toBool());
     return {context.needs_input_grad(0) ? at::matmul(d_ih, saved[1]) : at::Tensor(),
             d_h.select(0, 0),
             d_w_ih,

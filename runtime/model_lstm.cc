@@ -128,7 +128,7 @@ struct LstmLayer : torch::autograd::Function<LstmLayer> {
   static Tensors all_gradients(AutogradContext& context, const Tensors& saved, const at::Tensor& d_gates,
                                const at::Tensor& d_h, const at::Tensor& d_c) {
     const at::Tensor d = d_gates.flatten(2), h = saved[7].narrow(0, 0, d.size(0));
-    auto [d_w_ih, d_w_hh, d_b_ih, d_b_hh] = leaf_gradients(d, d, saved[0], h);
+    auto [d_w_ih, d_w_hh, d_b_ih, d_b_hh] = leaf_gradients(d, d, saved[0], h, context.saved_data["native"].toBool());
     return {context.needs_input_grad(0) ? at::matmul(d, saved[1]) : at::Tensor(),
             d_h.select(0, 0),
             d_c,

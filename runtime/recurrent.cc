@@ -7,6 +7,8 @@
 #include <cmath>
 
 #include "runtime/dropout.h"
+#include "runtime/loops.h"
+#include "runtime/tensors.h"
 #include "runtime/values.h"
 
 namespace lanewise {
@@ -72,8 +74,29 @@ at::Tensor Recurrent::forward(const at::Tensor& x, at::Tensor& state, const Pass
   return at::linear(last, leaves_[4 * layers_], leaves_[4 * layers_ + 1]).view(prediction_shape(x, output_));
 }
 
+namespace {
+
+// Of the weight and the bias of W values + b, by d, the gradient of that.
+std::pair<at::Tensor, at::Tensor> dense_gradients(const at::Tensor& d, const at::Tensor& values) {
+  const at::Tensor in = values.contiguous();
+  const std::int64_t columns = values.size(2), out = d.size(2);
+  const at::Tensor weight = at::zeros({out, columns}, d.options()), bias = at::zeros({out}, d.options());
+  with_type(d, [&]<class T>(T) {
+    loops<T>().backward(d.size(0) * d.size(1), columns, out, data_of<const T>(in), nullptr, data_of<const T>(d),
+                        data_of<T>(weight), data_of<T>(bias), nullptr);
+  });
+  return {weight, bias};
+}
+
+}  // namespace
+
 std::array<at::Tensor, 4> leaf_gradients(const at::Tensor& d_x, const at::Tensor& d_h, const at::Tensor& x,
-                                         const at::Tensor& h) {
+                                         const at::Tensor& h, bool native) {
+  if (native) {
+    const auto [w_ih, b_ih] = dense_gradients(d_x, x);
+    const auto [w_hh, b_hh] = dense_gradients(d_h, h);
+    return {w_ih, w_hh, b_ih, b_hh};
+  }
   const auto weight = [](const at::Tensor& d, const at::Tensor& values) {
     return at::mm(d.flatten(0, 1).t(), values.flatten(0, 1));
   };

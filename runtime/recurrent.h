@@ -55,8 +55,8 @@ class Recurrent : public Model {
 
 // For the backward of a layer, by the gradients d_x and d_h [time, n, gates * hidden] of W_ih x + b_ih and W_hh h +
 // b_hh over all time steps: the gradients of W_ih, W_hh, b_ih, b_hh. x [time, n, features], h [time, n, hidden] before
-// each step.
+// each step. `native`: by our own loops.
 std::array<at::Tensor, 4> leaf_gradients(const at::Tensor& d_x, const at::Tensor& d_h, const at::Tensor& x,
-                                         const at::Tensor& h);
+                                         const at::Tensor& h, bool native);
 
 }  // namespace lanewise
