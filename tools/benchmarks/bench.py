@@ -120,8 +120,10 @@ def trained(out, command, steps, warm):
 
 def told(command):
     """The same of a contender that tells them."""
-    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
-    last = json.loads(said.splitlines()[-1])
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
+    last = json.loads(done.stdout.splitlines()[-1])
     return last["us"], last["loss"]
 
 
