@@ -1,6 +1,7 @@
 """The groups of tools/bench. A group is a function that returns rows; each row has samples, from which min, median and max
 follow. Contenders are measured in turns, so that what the machine does meanwhile meets all of them."""
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -157,37 +158,73 @@ def train():
     return rows
 
 
+STEPS = {"mlp": (3000, 500), "gru": (600, 100)}  # of a contest, and those of them before the clock starts
+
+
+@contextlib.contextmanager
+def contest(kind):
+    """A folder with what contenders train on; how lanewise does, by run.fuse and run.reduction; and how another one does. Each
+    gives microseconds a step and the mean loss of the last 100."""
+    steps, warm = STEPS[kind]
+    with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+        subprocess.run([".venv/bin/python", "tools/benchmarks/files.py", folder, str(steps)], check=True)
+
+        def lanewise(fuse, reduction="deterministic"):
+            command = [f"{BUILD}/lanewise", "run", f"{folder}/{kind}.json", "--pin"]
+            for one in ("run.threads=2", f"run.reduction={reduction}", f"run.fuse={fuse}"):
+                command += ["--set", one]
+            return trained(f"{folder}/run", command, steps, warm)
+
+        def contender(start, *more):
+            return told([*start, folder, kind, *more, str(steps), str(warm)])
+
+        yield lanewise, contender
+
+
+def turns_of(kind, contenders):
+    """Each contender three times, in turn."""
+    turns = [{name: measure() for name, measure in contenders.items()} for _ in range(3)]
+    for turn in turns:
+        same_work(STEPS[kind][0], kind, {name: loss for name, (_, loss) in turn.items()})
+    return turns
+
+
+def handwritten():
+    """Lanes one by one and fused, against loops written by hand in C++ with LibTorch on two threads: eight batches of two, and
+    the faster of one batch of sixteen and two of eight. Their samples are in memory, those of lanewise come through its graph."""
+    rows = []
+    for name, kind, ours, batches, most in (("mlp", "mlp", ("off", "reference"), (8,), 1.1), ("mlp_fused", "mlp", (2,), (1, 2), 1.15),
+                                            ("gru_fused", "gru", (2,), (1, 2), 1.15)):
+        with contest(kind) as (lanewise, contender):
+            turns = turns_of(kind, {
+                "lanewise": lambda: lanewise(*ours),
+                "hand": lambda: min(contender([f"{BUILD}/handwritten"], str(count)) for count in batches)})
+        rows += [row(f"hand.{name}", "", [turn["lanewise"][0] / turn["hand"][0] for turn in turns], most, "<="),
+                 row(f"hand.{name}_us", "us", [turn["hand"][0] for turn in turns])]
+    return rows
+
+
 def fused():
     """The mlp 8-128-128-1, and a gru 8-64 over 32 time steps, on sixteen streams in one process: fused lanes against lanes one
-    by one, against a loop over one batch of sixteen in PyTorch (eager; the faster of one thread and two) and in JAX (the whole
-    step compiled), and against DDP."""
+    by one, against a loop over one batch of sixteen in PyTorch (eager, the faster of one thread and two; torch.compile) and in JAX
+    (the whole step compiled), and against DDP."""
     rows = []
-    for kind, steps, warm, reach in (("mlp", 3000, 500, {"torch": 3, "jax": 1.1, "ddp2": 8}),
-                                     ("gru", 600, 100, {"torch": 3.5, "jax": 1.4, "ddp2": 5})):
-        with tempfile.TemporaryDirectory(dir=BUILD) as folder:
-            subprocess.run([".venv/bin/python", "tools/benchmarks/files.py", folder, str(steps)], check=True)
-
-            def lanewise(fuse):
-                command = [f"{BUILD}/lanewise", "run", f"{folder}/{kind}.json", "--pin"]
-                for one in ("run.threads=2", "run.reduction=deterministic", f"run.fuse={fuse}"):
-                    command += ["--set", one]
-                return trained(f"{folder}/run", command, steps, warm)
-
-            def contender(program, *more, start=(".venv/bin/python",)):
-                return told([*start, f"tools/benchmarks/{program}.py", folder, kind, str(steps), str(warm), *more])
-
+    for kind, reach in (("mlp", {"torch": 3, "jax": 1.1, "ddp2": 8}), ("gru", {"torch": 3.5, "jax": 1.4, "ddp2": 5})):
+        with contest(kind) as (lanewise, contender):
+            python = [".venv/bin/python"]
+            pytorch = lambda how, threads: contender([*python, "tools/benchmarks/torch_loop.py"], how, threads)
             contenders = {
                 "fused": lambda: lanewise(2),
                 "unfused": lambda: lanewise("off"),
-                "torch": lambda: min(contender("torch_loop", threads) for threads in ("1", "2")),
-                "jax": lambda: contender("jax_loop"),
-                "ddp2": lambda: contender("ddp", start=(".venv/bin/torchrun", "--standalone", "--nproc-per-node", "2"))}
-            turns = [{name: measure() for name, measure in contenders.items()} for _ in range(3)]
-            for turn in turns:
-                same_work(steps, kind, {name: loss for name, (_, loss) in turn.items()})
+                "torch": lambda: min(pytorch("eager", threads) for threads in ("1", "2")),
+                "compiled": lambda: pytorch("compile", "1"),
+                "jax": lambda: contender([*python, "tools/benchmarks/jax_loop.py"]),
+                "ddp2": lambda: contender([".venv/bin/torchrun", "--standalone", "--nproc-per-node", "2", "tools/benchmarks/ddp.py"])}
+            turns = turns_of(kind, contenders)
         over_fused = lambda name: [turn[name][0] / turn["fused"][0] for turn in turns]
         rows += [row(f"train.{kind}_vs_{name}", "", over_fused(name), least, ">=") for name, least in reach.items()]
-        rows.append(row(f"train.{kind}_fused_over_unfused", "", over_fused("unfused")))
+        rows += [row(f"train.{kind}_vs_compiled", "", over_fused("compiled")),
+                 row(f"train.{kind}_fused_over_unfused", "", over_fused("unfused"))]
         rows += [row(f"train.{kind}_{name}_us", "us", [turn[name][0] for turn in turns]) for name in contenders]
     return rows
 
@@ -251,7 +288,7 @@ def process():
             row("process.waiting_cores", "", [waiting() for _ in range(3)], 0.02, "<=")]
 
 
-GROUPS = {"graph": graph, "memory": memory, "checkpoint": checkpoint, "train": train, "fused": fused, "process": process}
+GROUPS = {"graph": graph, "memory": memory, "checkpoint": checkpoint, "handwritten": handwritten, "train": train, "fused": fused, "process": process}
 
 
 def machine():

@@ -1,4 +1,4 @@
-"""A model of tools/bench by a plain loop of PyTorch over one batch of all sixteen streams, eager. Prints microseconds a step
+"""A model of tools/bench by a plain loop of PyTorch over one batch of all sixteen streams, "eager" or by torch.compile. Prints microseconds a step
 and the mean loss of the last 100 steps as JSON."""
 import json
 import sys
@@ -10,9 +10,11 @@ import contender
 
 
 def main():
-    folder, kind, steps, warm, threads = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6])
+    folder, kind, how, threads, steps, warm = *sys.argv[1:4], *map(int, sys.argv[4:7])
     torch.set_num_threads(threads)
     net, data = contender.load(folder, kind, range(16))
+    if how == "compile":
+        net = torch.compile(net)
     us, loss = contender.train(net, kind, data, steps, warm, time.perf_counter)
     print(json.dumps({"us": us, "loss": loss.item()}))
 
