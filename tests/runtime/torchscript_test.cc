@@ -439,7 +439,7 @@ std::string refused_loss(
 }  // namespace
 
 TEST_CASE("torchscript: a loss trains as the native one of the same formula, in evaluations, too") {
-  Topology topology = small(R"("type": "gru", "hidden": 4)");
+  Topology topology = small(R"("type": "gru", "hidden": 4, "kernel": "library")");
   topology.top = R"(, "evaluate": { "every": 10, "steps": 5 })";
   const Ran native = train(topology.text());
   topology.lane = lane_with(saved(kMse, {}));
