@@ -83,7 +83,8 @@ TEST_CASE("device: a lane on a GPU behind the last one is refused with what to d
 TEST_CASE("device: processes whose lanes share a GPU are refused, each with both lanes and what to do") {
   const auto joined = [](std::vector<std::string> sets) {
     sets.push_back("run.fuse=off");
-    const Plans plans = plans_of(Topology().text(), sets);
+    const Registry registry = test_registry();  // the plans' nodes point into it
+    const Plans plans = plans_of(Topology().text(), sets, registry);
     ::setenv("LANEWISE_EMULATED_GPUS", "8", 1);
     const auto said = in_processes(2, [&](World& world) -> std::string {
       check_gpus_apart(world, plans.train, lanes_of(8, world.rank(), world.size()), *make_emulated_accelerator());
