@@ -58,6 +58,8 @@ class Walk:
 
     def restore(self, state):
         self.rng.bit_generator.state, self.x, self.made = state["rng"], np.array(state["x"]), state["made"]
+        with open(self.log, "a") as f:
+            f.write("restored\n")
 
 serve(Walk)
 )";
@@ -164,7 +166,7 @@ TEST_CASE("generators: a run that is killed goes on bit for bit, from states, or
     CHECK(report.at("weights_sha256") == whole.report.at("weights_sha256"));
     CHECK(report.at("resumed_after").get<int>() >= 120);
     CHECK(read_text(dir.path("killed/metrics.jsonl")) == read_text(dir.path("whole/metrics.jsonl")));
-    if (program == kState) CHECK(std::stoi(lines_of(read_text(dir.path("made/gen0"))).front()) > 30);
+    if (program == kState) CHECK(read_text(dir.path("made/gen0")).starts_with("restored\n"));
   }
 }
 
