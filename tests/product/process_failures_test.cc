@@ -87,14 +87,6 @@ TEST_CASE("processes: TERM to one breaks off what the others do by themselves, a
   check_ended(group.wait(), 11, {"stopped"});
   CHECK(std::chrono::steady_clock::now() - told < std::chrono::seconds(20));
 
-  // A step that takes longer than a source is given after a signal is finished all the same, and saved.
-  Group slow(2, run_arguments(file, dir.path("slow"), {"fault4.kind=sleep", "fault4.at=12", "fault4.seconds=6"}));
-  REQUIRE(slow[0].wait_for_file(dir.path("slow/metrics.jsonl")));
-  slow[0].send(SIGTERM);
-  check_ended(slow.wait(), 11, {"SIGTERM", "after step"});
-  const int steps = read_json(dir.path("slow/report.json")).at("steps");
-  CHECK(fs::exists(fmt::format("{}/checkpoints/step-{:012}/manifest.json", dir.path("slow"), steps)));
-
   Group alone(2);
   alone.start(1, run_arguments(file, dir.path("alone")));
   REQUIRE(alone[0].wait_to_catch(SIGHUP));  // with SIGTERM, which the test's own library catches as well
