@@ -36,8 +36,8 @@ class Ar1 final : public Source {
       sum += x;
     }
     const double mean = sum / static_cast<double>(params_.features);
-    sample.x = tensor(x_, {params_.features});
-    sample.y = tensor({&mean, 1}, {1});
+    sample.x = make_x(x_, {params_.features});
+    sample.y = make_y({&mean, 1}, {1});
     return Given::kSample;
   }
   void rewind() override { x_.clear(); }

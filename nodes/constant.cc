@@ -31,8 +31,8 @@ class Constant final : public Source {
     const double value = params_.value + params_.ramp * static_cast<double>(seq());
     values_.assign(static_cast<std::size_t>(params_.features), value);
     const double target = params_.target.value_or(value);
-    sample.x = tensor(values_, {params_.features});
-    sample.y = tensor({&target, 1}, {1});
+    sample.x = make_x(values_, {params_.features});
+    sample.y = make_y({&target, 1}, {1});
     return Given::kSample;
   }
   void rewind() override {}

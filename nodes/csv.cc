@@ -19,6 +19,7 @@
 #include "nodes/csv_values.h"
 #include "nodes/node_type.h"
 #include "nodes/source.h"
+#include "runtime/tensors.h"
 
 namespace lanewise {
 namespace {
@@ -68,12 +69,12 @@ class Csv final : public Source {
     if (row_ >= std::min(table_->rows(), range_.end.value_or(table_->rows()))) return Given::kEnd;
     const std::span<const double> x = table_->features(row_ - params_.horizon), y = table_->target(row_);
     if (!filled_) require_present(x);
-    sample.x = tensor(x, {static_cast<std::int64_t>(x.size())});
+    sample.x = make_x(x, {static_cast<std::int64_t>(x.size())});
     const bool missing = std::ranges::any_of(y, [](double v) { return std::isnan(v); });
     if (params_.classes) {
       sample.y = at::full({1}, missing ? 0 : static_cast<std::int64_t>(y[0]), at::kLong);
     } else {
-      sample.y = tensor(y, {static_cast<std::int64_t>(y.size())});
+      sample.y = make_y(y, {static_cast<std::int64_t>(y.size())});
     }
     if (missing || row_ < range_.begin) sample.tag.weight = 0;
     sample.tag.time = table_->time(row_);
@@ -86,7 +87,7 @@ class Csv final : public Source {
     const std::int64_t from = row_ - 1 - std::max<std::int64_t>(1, params_.horizon);
     if (params_.classes || from < 0) return {};
     const std::span<const double> last = table_->last_target(from);
-    return tensor(last, {static_cast<std::int64_t>(last.size())});
+    return make_tensor(last, {static_cast<std::int64_t>(last.size())}, dtype());
   }
 
   void require_present(std::span<const double> x) const {

@@ -43,11 +43,11 @@ class Lorenz final : public Source {
     if (!begun_) begin();
     State now = state_;
     for (double& v : now) v *= params_.scale;
-    sample.x = tensor(now, {3});
+    sample.x = make_x(now, {3});
     state_ = step(state_);
     std::vector<double> target;
     for (const std::size_t c : columns_) target.push_back(state_[c] * params_.scale);
-    sample.y = tensor(target, {static_cast<std::int64_t>(target.size())});
+    sample.y = make_y(target, {static_cast<std::int64_t>(target.size())});
     return Given::kSample;
   }
 

@@ -12,6 +12,7 @@
 #include "nodes/node_type.h"
 #include "nodes/per_sample.h"
 #include "runtime/fitting.h"
+#include "runtime/tensor_ring.h"
 #include "runtime/tensors.h"
 
 namespace lanewise {
@@ -19,14 +20,19 @@ namespace {
 
 // (values - mean) / scale in double, rounded once. NaN becomes `missing`.
 at::Tensor scaled(const at::Tensor& values, const std::vector<double>& mean, const std::vector<double>& scale,
-                  std::optional<double> missing) {
-  std::vector<double> flat = tensor_values(values);
-  const std::size_t columns = mean.size();
-  for (std::size_t i = 0; i < flat.size(); ++i) {
-    const std::size_t c = i % columns;
-    flat[i] = missing && std::isnan(flat[i]) ? *missing : (flat[i] - mean[c]) / scale[c];
-  }
-  return make_tensor(flat, shape_of(values), values.scalar_type());
+                  std::optional<double> missing, TensorRing& ring) {
+  const at::Tensor dense = values.contiguous();
+  at::Tensor out = ring.next(values.sizes(), values.scalar_type());
+  with_type(out, [&]<class T>(T) {
+    const T* const from = dense.const_data_ptr<T>();
+    T* const to = data_of<T>(out);
+    for (std::int64_t i = 0; i < out.numel(); ++i) {
+      const std::size_t c = static_cast<std::size_t>(i) % mean.size();
+      const double value = from[i];
+      to[i] = static_cast<T>(missing && std::isnan(value) ? *missing : (value - mean[c]) / scale[c]);
+    }
+  });
+  return out;
 }
 
 class Normalize final : public PerSample {
@@ -57,12 +63,12 @@ class Normalize final : public PerSample {
       publish(fitting_.statistics());
     }
     require_columns(sample.x, statistics_.x_mean.size());
-    sample.x = scaled(sample.x, statistics_.x_mean, statistics_.x_scale, 0.0);
+    sample.x = scaled(sample.x, statistics_.x_mean, statistics_.x_scale, 0.0, xs_);
     if (target_ && at::isFloatingType(sample.y.scalar_type()) && !statistics_.y_mean.empty()) {
       require_columns(sample.y, statistics_.y_mean.size());
-      sample.y = scaled(sample.y, statistics_.y_mean, statistics_.y_scale, std::nullopt);
+      sample.y = scaled(sample.y, statistics_.y_mean, statistics_.y_scale, std::nullopt, ys_);
       if (sample.known.defined()) {
-        sample.known = scaled(sample.known, statistics_.y_mean, statistics_.y_scale, std::nullopt);
+        sample.known = scaled(sample.known, statistics_.y_mean, statistics_.y_scale, std::nullopt, known_);
       }
     }
     return sample;
@@ -91,6 +97,7 @@ class Normalize final : public PerSample {
   Normalization& table_;
   Fitting fitting_;
   Statistics statistics_;
+  TensorRing xs_, ys_, known_;
 };
 
 void infer(InferContext& context) {

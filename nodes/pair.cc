@@ -8,11 +8,10 @@
 // When a stream ends, the pair sends one batch without tensors that names it and holds the tags of what the others had.
 #include <ATen/ATen.h>
 
-#include <cstring>
-
 #include "nodes/builtin.h"
 #include "nodes/node_type.h"
 #include "runtime/services.h"
+#include "runtime/tensor_ring.h"
 #include "runtime/tensors.h"
 #include "runtime/values.h"
 
@@ -73,17 +72,16 @@ class Pair final : public Node {
   }
 
   void fire(Firing& firing) override {
-    std::vector<Sample> samples;
-    std::string ended;
+    const std::string* ended = nullptr;
     for (std::size_t i = 0; i < streams_.size(); ++i) {
       if (firing.input(i).is_end()) {
-        if (ended.empty()) ended = streams_[i];
+        if (ended == nullptr) ended = &streams_[i];
         continue;
       }
-      samples.push_back(firing.input(i).take<Sample>());
-      check_told(samples.back().x, "x", told_[i].x, told_[i].id);
-      check_told(samples.back().y, "y", told_[i].y, told_[i].id);
-      Tag& tag = samples.back().tag;
+      Sample& sample = held_.emplace_back(firing.input(i).take<Sample>());
+      check_told(sample.x, "x", told_[i].x, told_[i].id);
+      check_told(sample.y, "y", told_[i].y, told_[i].id);
+      Tag& tag = sample.tag;
       if (tag.seq != seq_) {
         throw Error(Exit::kInternal, fmt::format("stream \"{}\" sent sample {} where {} was due: {}", streams_[i],
                                                  tag.seq, seq_, tag.seq > seq_ ? "a gap" : "a repeat"));
@@ -91,25 +89,15 @@ class Pair final : public Node {
       if (tag.start) since_start_[i] = 0;
       if (since_start_[i]++ < burn_in_) tag.weight = 0;
     }
-    if (!ended.empty()) {
-      Batch batch{.cut = true, .cut_by = ended};
-      for (const std::vector<Sample>* some : {&held_, &samples}) {
-        for (const Sample& sample : *some) batch.rows.push_back(sample.tag);
-      }
-      held_.clear();
-      firing.emit(0, Packet::of(std::move(batch)));
+    if (ended != nullptr) {
+      firing.emit(0, Packet::of(Batch{.rows = take_tags(), .cut = true, .cut_by = *ended}));
       return firing.end();
     }
-    if (check_clocks_) compare_clocks(samples);
-    std::ranges::move(samples, std::back_inserter(held_));
+    if (check_clocks_) compare_clocks(std::span(held_).last(streams_.size()));
     ++seq_;
     if (held_.size() < steps_ * streams_.size()) return;
-    Batch batch;
-    for (const Sample& sample : held_) batch.rows.push_back(sample.tag);
-    batch.x = stack(&Sample::x, "x");
-    batch.y = stack(&Sample::y, "y");
-    batch.known = stack_known();
-    held_.clear();
+    Batch batch{.x = stack(&Sample::x, "x", xs_), .y = stack(&Sample::y, "y", ys_), .known = stack_known()};
+    batch.rows = take_tags();
     firing.emit(0, Packet::of(std::move(batch)));
   }
 
@@ -169,12 +157,21 @@ class Pair final : public Node {
     std::optional<std::int64_t> last;  // time of the newest sample of this run
   };
 
+  // Those of the held samples, which are let go.
+  std::vector<Tag> take_tags() {
+    std::vector<Tag> tags;
+    tags.reserve(held_.size());
+    for (Sample& sample : held_) tags.push_back(std::move(sample.tag));
+    held_.clear();
+    return tags;
+  }
+
   // [steps, n, …]: the held samples' tensors one below another.
-  at::Tensor stack(at::Tensor Sample::*which, const char* name) const {
+  at::Tensor stack(at::Tensor Sample::*which, const char* name, TensorRing& ring) const {
     const at::Tensor& first = held_[0].*which;
-    Shape shape = shape_of(first);
-    shape.insert(shape.begin(), {static_cast<std::int64_t>(steps_), static_cast<std::int64_t>(streams_.size())});
-    at::Tensor all = at::empty(shape, first.options());
+    at::DimVector shape = {static_cast<std::int64_t>(steps_), static_cast<std::int64_t>(streams_.size())};
+    shape.append(first.sizes().begin(), first.sizes().end());
+    at::Tensor all = ring.next(shape, first.scalar_type());
     auto* to = static_cast<char*>(all.mutable_data_ptr());
     for (std::size_t i = 0; i < held_.size(); ++i) {
       const at::Tensor& one = held_[i].*which;
@@ -183,9 +180,7 @@ class Pair final : public Node {
                     fmt::format("{} of stream \"{}\" is {} and that of stream \"{}\" {}; rows of a batch must be alike",
                                 name, streams_[0], tell(first), streams_[i % streams_.size()], tell(one)));
       }
-      const at::Tensor dense = one.contiguous();
-      std::memcpy(to, dense.const_data_ptr(), dense.nbytes());
-      to += dense.nbytes();
+      to = copy_elements(one, to);
     }
     return all;
   }
@@ -195,7 +190,7 @@ class Pair final : public Node {
     for (Sample& s : held_) {
       if (!s.known.defined()) s.known = at::full_like(s.y, std::numeric_limits<double>::quiet_NaN());
     }
-    return stack(&Sample::known, "known");
+    return stack(&Sample::known, "known", known_);
   }
 
   static std::string tell(const at::Tensor& t) {
@@ -203,7 +198,7 @@ class Pair final : public Node {
   }
 
   // Gathers steps of time; once all streams that tell the time have enough of them, compares and is done.
-  void compare_clocks(const std::vector<Sample>& rows) {
+  void compare_clocks(std::span<const Sample> rows) {
     bool enough = true;
     std::size_t timed = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -245,6 +240,7 @@ class Pair final : public Node {
   const std::uint64_t burn_in_;  // samples after a stream's start that weigh 0
   std::uint64_t seq_ = 0;        // of the samples that are due
   std::vector<Sample> held_;     // of the batch that fills, time-major
+  TensorRing xs_, ys_, known_;
   bool check_clocks_;
   std::vector<Clock> clocks_;               // by input
   std::vector<std::uint64_t> since_start_;  // samples since the stream's sequence began, by input

@@ -11,6 +11,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <cmath>
 #include <mutex>
 #include <set>
 
@@ -21,6 +22,8 @@
 #include "nodes/source.h"
 #include "runtime/base64.h"
 #include "runtime/generators/generators.h"
+#include "runtime/tensor_ring.h"
+#include "runtime/tensors.h"
 
 namespace lanewise {
 namespace {
@@ -103,6 +106,16 @@ void check_planned(const GeneratorHello& hello, const Shape& x, const Shape& y, 
     throw ProtocolError("dtype", "y is " + hello.y.dtype + "; class numbers (target) are int64");
 }
 
+// Of a dense float32 or float64 tensor.
+bool has_nan(const at::Tensor& tensor) {
+  bool found = false;
+  with_type(tensor, [&]<class T>(T) {
+    found = std::ranges::any_of(std::span(data_of<T>(tensor), static_cast<std::size_t>(tensor.numel())),
+                                [](T value) { return std::isnan(value); });
+  });
+  return found;
+}
+
 class Process final : public Source {
  public:
   using Params = ProcessParams;
@@ -142,8 +155,8 @@ class Process final : public Source {
     GeneratorFrame frame;
     switch (generator_->next(frame, [this](const GeneratorHello& hello) {
       // What a frame that was dropped has left is taken again.
-      if (!x_.defined()) x_ = at::empty(hello.x.shape, type_of(hello.x));
-      if (!y_.defined()) y_ = at::empty(hello.y.shape, type_of(hello.y));
+      if (!x_.defined()) x_ = x_frames_.next(hello.x.shape, type_of(hello.x));
+      if (!y_.defined()) y_ = y_frames_.next(hello.y.shape, type_of(hello.y));
       return FrameMemory{static_cast<std::byte*>(x_.data_ptr()), static_cast<std::byte*>(y_.data_ptr())};
     })) {
       case Generator::Next::kEnd:
@@ -162,7 +175,7 @@ class Process final : public Source {
     sample.tag.start = frame.start;
     sample.tag.time = frame.time;
     sample.tag.weight *= frame.weight;
-    if (at::isFloatingType(sample.y.scalar_type()) && sample.y.isnan().any().item<bool>()) sample.tag.weight = 0;
+    if (at::isFloatingType(sample.y.scalar_type()) && has_nan(sample.y)) sample.tag.weight = 0;
     return Given::kSample;
   }
 
@@ -214,8 +227,9 @@ class Process final : public Source {
   std::unique_ptr<Generator> generator_;
   Feed* feed_ = nullptr;
   std::optional<GeneratorState> state_;  // to begin from
-  at::Tensor x_, y_;                     // for the next frame
-  bool later_ = false;                   // next() had nothing yet
+  TensorRing x_frames_, y_frames_;
+  at::Tensor x_, y_;    // for the next frame
+  bool later_ = false;  // next() had nothing yet
 };
 
 // What the program says of itself.

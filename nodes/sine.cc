@@ -40,8 +40,8 @@ class Sine final : public Source {
     if (values_.size() > features) values_.pop_front();
     while (values_.size() <= features) values_.push_back(draw());
     line_.assign(values_.begin(), values_.end());
-    sample.x = tensor({line_.data(), features}, {params_.features});
-    sample.y = tensor({line_.data() + features, 1}, {1});
+    sample.x = make_x({line_.data(), features}, {params_.features});
+    sample.y = make_y({line_.data() + features, 1}, {1});
     return Given::kSample;
   }
 

@@ -33,8 +33,10 @@ Source::Source(const NodeContext& context, const SourceParams& params, std::opti
       max_gap_(params.max_gap),
       samples_(samples) {}
 
-at::Tensor Source::tensor(std::span<const double> values, const Shape& shape) const {
-  return make_tensor(values, shape, rules_.dtype);
+at::Tensor Source::make(TensorRing& ring, std::span<const double> values, at::IntArrayRef shape) const {
+  at::Tensor tensor = ring.next(shape, rules_.dtype);
+  copy_values(values, tensor);
+  return tensor;
 }
 
 void Source::begin_run() {

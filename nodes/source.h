@@ -17,6 +17,7 @@
 #include "graph/registry.h"
 #include "runtime/random.h"
 #include "runtime/services.h"
+#include "runtime/tensor_ring.h"
 #include "runtime/values.h"
 
 namespace lanewise {
@@ -74,7 +75,9 @@ class Source : public Node {
   // Here that of the sample before; undefined when there is none.
   virtual at::Tensor known() const { return last_; }
 
-  at::Tensor tensor(std::span<const double> values, const Shape& shape) const;
+  // A sample's x and y from their elements, in the run's dtype.
+  at::Tensor make_x(std::span<const double> values, at::IntArrayRef shape) { return make(xs_, values, shape); }
+  at::Tensor make_y(std::span<const double> values, at::IntArrayRef shape) { return make(ys_, values, shape); }
   // The next run begins before the end of this one, with the next sample.
   void begin_run();
   // The run that next() is in, the samples given of it, and whether nothing but fillers follows.
@@ -94,6 +97,7 @@ class Source : public Node {
   Source(const NodeContext& context, const SourceParams& params, std::optional<std::int64_t> samples);
   Given advance(Sample& sample);
   Given make(Sample& sample);
+  at::Tensor make(TensorRing& ring, std::span<const double> values, at::IntArrayRef shape) const;
 
   const std::string id_;
   const SourceRules rules_;
@@ -109,8 +113,9 @@ class Source : public Node {
   bool over_ = false;                 // only fillers follow
   std::optional<std::int64_t> time_;  // of the last sample of this pass
   std::uint64_t skip_ = 0;            // samples to make and drop
-  at::Tensor like_x_, like_y_;        // shaped like the stream's samples: what a filler must look like
-  at::Tensor last_;                   // y of the last sample with a valid one in this run, when evaluating
+  TensorRing xs_, ys_;
+  at::Tensor like_x_, like_y_;  // shaped like the stream's samples: what a filler must look like
+  at::Tensor last_;             // y of the last sample with a valid one in this run, when evaluating
 };
 
 }  // namespace lanewise

@@ -12,6 +12,7 @@
 #include "nodes/builtin.h"
 #include "nodes/node_type.h"
 #include "nodes/per_sample.h"
+#include "runtime/tensor_ring.h"
 #include "runtime/tensors.h"
 
 namespace lanewise {
@@ -30,9 +31,7 @@ class Window final : public PerSample {
  private:
   std::optional<Sample> apply(Sample sample) override {
     if (sample.tag.filler) {
-      Shape shape = shape_of(sample.x);
-      shape.insert(shape.begin(), static_cast<std::int64_t>(length_));
-      sample.x = at::zeros(shape, sample.x.options());
+      sample.x = at::zeros(window_shape(sample.x), sample.x.options());
       return sample;
     }
     if (sample.tag.start) {
@@ -42,9 +41,17 @@ class Window final : public PerSample {
     if (held_.size() == length_) held_.pop_front();
     held_.push_back(sample.x);
     if (held_.size() < length_) return std::nullopt;
-    sample.x = at::stack(std::vector<at::Tensor>(held_.begin(), held_.end()));
+    sample.x = windows_.next(window_shape(sample.x), sample.x.scalar_type());
+    auto* to = static_cast<char*>(sample.x.mutable_data_ptr());
+    for (const at::Tensor& x : held_) to = copy_elements(x, to);
     sample.tag.start = std::exchange(start_, false);
     return sample;
+  }
+
+  Shape window_shape(const at::Tensor& x) const {
+    Shape shape = shape_of(x);
+    shape.insert(shape.begin(), static_cast<std::int64_t>(length_));
+    return shape;
   }
 
   nlohmann::json save() const override {
@@ -60,7 +67,8 @@ class Window final : public PerSample {
 
   const std::size_t length_;
   std::deque<at::Tensor> held_;  // x of the newest samples, oldest first
-  bool start_ = false;           // the next window is the first of its run
+  TensorRing windows_;
+  bool start_ = false;  // the next window is the first of its run
 };
 
 void infer(InferContext& context) {

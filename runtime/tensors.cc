@@ -5,20 +5,22 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "graph/error.h"
 
 namespace lanewise {
 
+void copy_values(std::span<const double> values, const at::Tensor& tensor) {
+  with_type(tensor, [&]<class T>(T) {
+    std::ranges::transform(values, data_of<T>(tensor), [](double v) { return static_cast<T>(v); });
+  });
+}
+
 at::Tensor make_tensor(std::span<const double> values, const Shape& shape, at::ScalarType dtype) {
   at::Tensor tensor = at::empty(shape, dtype);
-  if (dtype == at::kFloat) {
-    std::transform(values.begin(), values.end(), tensor.mutable_data_ptr<float>(),
-                   [](double v) { return static_cast<float>(v); });
-  } else {
-    std::copy(values.begin(), values.end(), tensor.mutable_data_ptr<double>());
-  }
+  copy_values(values, tensor);
   return tensor;
 }
 
@@ -50,6 +52,12 @@ void set_element(const at::Tensor& tensor, std::int64_t index, double value) {
 }
 
 Shape shape_of(const at::Tensor& tensor) { return tensor.sizes().vec(); }
+
+char* copy_elements(const at::Tensor& from, char* to) {
+  if (!from.is_contiguous()) return copy_elements(from.contiguous(), to);
+  std::memcpy(to, from.const_data_ptr(), from.nbytes());
+  return to + from.nbytes();
+}
 
 std::string_view raw_bytes(const at::Tensor& tensor) {
   return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};

@@ -13,6 +13,9 @@
 
 namespace lanewise {
 
+// Sets a dense tensor of kFloat or kDouble on the host; each value is rounded once. Requires: as many values as
+// elements.
+void copy_values(std::span<const double> values, const at::Tensor& tensor);
 // A tensor of kFloat or kDouble; each value is rounded once. Requires: as many values as the shape has elements.
 at::Tensor make_tensor(std::span<const double> values, const Shape& shape, at::ScalarType dtype);
 
@@ -38,6 +41,9 @@ void with_type(const at::Tensor& tensor, const Act& act) {
 }
 
 Shape shape_of(const at::Tensor& tensor);
+
+// Copies the elements of a tensor on the host, in row-major order; gives where they end.
+char* copy_elements(const at::Tensor& from, char* to);
 
 // The elements as they lie in memory. Requires: contiguous, on the host.
 std::string_view raw_bytes(const at::Tensor& tensor);
