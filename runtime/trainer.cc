@@ -24,6 +24,7 @@
 #include "runtime/lane_table.h"
 #include "runtime/ledger.h"
 #include "runtime/library_error.h"
+#include "runtime/memory.h"
 #include "runtime/packing.h"
 #include "runtime/progress.h"
 #include "runtime/random.h"
@@ -347,6 +348,7 @@ class Trainer::Impl final : public RunControl {
     progress_->watch(train_, nullptr);
     seconds_ = training_seconds();
     flow_report_ = flow.report();
+    memory_ = memory_json(train_, flow_report_, *replicas_, *optimizers_);
     if (closed_) return;
     closed_ = true;
     ledger_.close(train_, flow, streams_);
@@ -618,7 +620,8 @@ class Trainer::Impl final : public RunControl {
     report["seconds"] = {{"all", seconds_since(started_)}, {"training", seconds_}};
     report["steps_per_second"] = rate(static_cast<double>(steps));
     report["samples_per_second"] = rate(static_cast<double>(record_.samples));
-    report["peak_rss_bytes"] = peak_rss_bytes();
+    report["memory"] = memory_;
+    report["memory"]["peak_rss"] = peak_rss_bytes();
     report["checkpoints"] = checkpoints_json(saves_);
     if (!flow_report_.nodes.empty()) {
       report["in_flight"] = in_flight_json(plans_.train, flow_report_);
@@ -678,6 +681,7 @@ class Trainer::Impl final : public RunControl {
   bool begun_ = false;  // all is ready for the first step
   bool closed_ = false;
   FlowReport flow_report_;
+  nlohmann::ordered_json memory_;
   bool all_told_ = false;  // the report's accounts are those of all processes
   nlohmann::ordered_json report_;
 };
