@@ -26,6 +26,7 @@
 #include "runtime/library_error.h"
 #include "runtime/memory.h"
 #include "runtime/packing.h"
+#include "runtime/profiler.h"
 #include "runtime/progress.h"
 #include "runtime/random.h"
 #include "runtime/report.h"
@@ -139,6 +140,7 @@ class Trainer::Impl final : public RunControl {
         for (const char* const own : {"metrics.jsonl", "timings.jsonl"}) directory_->flush(own);
       }
     }
+    if (options_.profiler != nullptr && options_.profiler->after_step(record_.samples)) stop = true;
     const std::lock_guard lock(mutex_);
     return next(stop);
   }
@@ -201,7 +203,9 @@ class Trainer::Impl final : public RunControl {
     const std::optional<Checkpoint> checkpoint = open_directory();
     if (world_.first()) {
       for (const std::string& note : plans_.train.notes) progress_->say("note: " + note);
-      for (const std::string& part : inexact_parts(plans_.train)) progress_->say("note: " + part);
+      if (saves()) {
+        for (const std::string& part : inexact_parts(plans_.train)) progress_->say("note: " + part);
+      }
     }
 
     rules_ = source_rules(plans_.train);
@@ -219,6 +223,7 @@ class Trainer::Impl final : public RunControl {
     services_.add(*generators_);
     services_.add(means_);
     services_.add(archives_);
+    if (options_.profiler != nullptr) services_.add(options_.profiler->lane_times());
     replicas_ = make_replicas(plans_.train, streams_, lanes_.own(), accelerator_.get());
     services_.add(*replicas_);
     const PlanNode& optimizer = plans_.train.nodes[plans_.train.with_role(Role::kOptimizer).front()];
@@ -314,6 +319,7 @@ class Trainer::Impl final : public RunControl {
     record_.resumed_at = directory_->step.load();
     training_ = Clock::now();
     Flow flow(train_, std::move(nodes_), flow_options());
+    if (options_.profiler != nullptr) options_.profiler->begin(flow);
     // Whatever ends the training, its counters go into the report.
     try {
       if (record_.resumed_at > 0 && evaluation_due()) evaluate();  // the run was stopped before it could
@@ -378,7 +384,7 @@ class Trainer::Impl final : public RunControl {
         record_.reason = fmt::format("stopped by {} after step {}", signal_name(), step);
       } else if (time_is_over()) {
         record_.reason = fmt::format("{} minutes are over", *run.minutes);
-      }  // else another process asked for it, and will say why
+      }  // else another process, which will say why, or the profiler asked for it
       return Next::kFinish;
     }
     if (run.steps && step >= *run.steps) {
