@@ -115,13 +115,17 @@ std::vector<NodeReport> report_nodes(const std::deque<Stage>& stages) {
     for (const std::vector<Edge*>& edges : stage.outputs()) {
       for (const Edge* e : edges) r.blocked_s += seconds(e->counts().blocked);
     }
-    const double sum = r.busy_s + r.starved_s + r.blocked_s;
-    if (r.fired == 0 || sum <= 0) continue;
-    r.busy = r.busy_s / sum;
-    r.starved = r.starved_s / sum;
-    r.blocked = r.blocked_s / sum;
+    work_out_shares(r);
   }
   return reports;
+}
+
+void work_out_shares(NodeReport& node) {
+  const double sum = node.busy_s + node.starved_s + node.blocked_s;
+  const double part = node.fired == 0 || sum <= 0 ? 0 : 1 / sum;
+  node.busy = node.busy_s * part;
+  node.starved = node.starved_s * part;
+  node.blocked = node.blocked_s * part;
 }
 
 std::vector<std::string> waiting_lines(const std::deque<Stage>& stages) {

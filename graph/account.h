@@ -12,6 +12,8 @@ namespace lanewise {
 
 std::vector<EdgeReport> report_edges(const Plan& plan, const std::deque<Edge>& edges);
 std::vector<NodeReport> report_nodes(const std::deque<Stage>& stages);
+// Fills in the shares from the seconds.
+void work_out_shares(NodeReport& node);
 
 // One line a node that cannot fire, root causes first: "pair1 waits for gen3 (ended after 50 samples); gen2 -> pair1
 // holds 4 of 4", "gen2 is blocked by pair1". May be called from any thread.

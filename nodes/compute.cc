@@ -23,6 +23,7 @@
 #include "runtime/lane_forward.h"
 #include "runtime/lane_table.h"
 #include "runtime/loss.h"
+#include "runtime/profiler.h"
 #include "runtime/recurrent_state.h"
 #include "runtime/replica.h"
 #include "runtime/services.h"
@@ -69,6 +70,7 @@ class Compute final : public Node {
         control_(context.plan.evaluating ? nullptr : &context.services.get<RunControl>()),
         recurrent_(context.services.get<RecurrentState>()),
         dropout_(context.plan.evaluating ? nullptr : &context.services.get<Dropout>()),
+        times_(context.services.find<LaneTimes>()),
         carries_(context.plan.run.state == "carry"),
         evaluating_(context.plan.evaluating),
         predicts_(!context.node.outputs[kPrediction].empty()) {
@@ -200,7 +202,9 @@ class Compute final : public Node {
   }
 
   void backward(const Batch& batch, at::Tensor& bucket) {
+    const Tick begin = times_ != nullptr ? ticks() : 0;
     forward(batch);
+    if (times_ != nullptr) times_->add_forward(lane_, ticks() - begin);
     add_gradients(batch.rows);
     const BucketLayout& layout = replicas_.layout();
     bool finite = true;
@@ -281,6 +285,7 @@ class Compute final : public Node {
   RunControl* const control_;
   RecurrentState& recurrent_;
   const Dropout* const dropout_;  // null: evaluating
+  LaneTimes* const times_;        // null: nobody asks
   const bool carries_;
   const bool evaluating_, predicts_;
   DeviceLane* device_ = nullptr;            // null: the lane is on the host

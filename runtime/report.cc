@@ -1,7 +1,6 @@
 #include "runtime/report.h"
 
 #include <oneapi/tbb/version.h>
-#include <sys/resource.h>
 #include <torch/csrc/api/include/torch/version.h>
 
 #include <algorithm>
@@ -142,19 +141,6 @@ nlohmann::ordered_json nodes_json(const FlowReport& report) {
   return nodes;
 }
 
-nlohmann::ordered_json in_flight_json(const Plan& plan, const FlowReport& report) {
-  std::int64_t bound = 0, deepest = 0;
-  for (std::size_t i = 0; i < plan.edges.size(); ++i) {
-    const PlanEdge& edge = plan.edges[i];
-    const Port& port = plan.nodes[edge.from].type->outputs[edge.from_port];
-    const auto samples = port.carries == "batch" ? static_cast<std::int64_t>(plan.nodes[edge.from].inputs.size()) : 1;
-    if (port.carries != "sample" && port.carries != "batch") continue;
-    bound += samples * edge.capacity;
-    deepest += samples * report.edges[i].deepest;
-  }
-  return {{"bound", bound}, {"deepest", deepest}};
-}
-
 std::string version() { return LANEWISE_VERSION; }
 
 nlohmann::ordered_json versions() {
@@ -168,12 +154,6 @@ nlohmann::ordered_json checkpoints_json(const CheckpointWriter::Times& times) {
           {"max_seconds", times.max_seconds},
           {"snapshot_seconds", times.snapshot_seconds},
           {"wait_seconds", times.wait_seconds}};
-}
-
-std::int64_t peak_rss_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return std::int64_t{usage.ru_maxrss} * 1024;
 }
 
 }  // namespace lanewise

@@ -27,12 +27,9 @@ std::string evaluation_text(const nlohmann::ordered_json& evaluation);
 
 nlohmann::ordered_json edges_json(const FlowReport& report);
 nlohmann::ordered_json nodes_json(const FlowReport& report);
-// Samples that can be on edges at once, and that were at most, edge by edge: {"bound", "deepest"}.
-nlohmann::ordered_json in_flight_json(const Plan& plan, const FlowReport& report);
 
 nlohmann::ordered_json checkpoints_json(const CheckpointWriter::Times& times);
 
-std::int64_t peak_rss_bytes();
 std::string version();              // of lanewise
 nlohmann::ordered_json versions();  // of lanewise and of what it stands on
 

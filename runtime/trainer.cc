@@ -24,7 +24,9 @@
 #include "runtime/lane_table.h"
 #include "runtime/ledger.h"
 #include "runtime/library_error.h"
+#include "runtime/memory.h"
 #include "runtime/packing.h"
+#include "runtime/profiler.h"
 #include "runtime/progress.h"
 #include "runtime/random.h"
 #include "runtime/report.h"
@@ -138,6 +140,7 @@ class Trainer::Impl final : public RunControl {
         for (const char* const own : {"metrics.jsonl", "timings.jsonl"}) directory_->flush(own);
       }
     }
+    if (options_.profiler != nullptr && options_.profiler->after_step(record_.samples)) stop = true;
     const std::lock_guard lock(mutex_);
     return next(stop);
   }
@@ -200,7 +203,9 @@ class Trainer::Impl final : public RunControl {
     const std::optional<Checkpoint> checkpoint = open_directory();
     if (world_.first()) {
       for (const std::string& note : plans_.train.notes) progress_->say("note: " + note);
-      for (const std::string& part : inexact_parts(plans_.train)) progress_->say("note: " + part);
+      if (saves()) {
+        for (const std::string& part : inexact_parts(plans_.train)) progress_->say("note: " + part);
+      }
     }
 
     rules_ = source_rules(plans_.train);
@@ -218,6 +223,7 @@ class Trainer::Impl final : public RunControl {
     services_.add(*generators_);
     services_.add(means_);
     services_.add(archives_);
+    if (options_.profiler != nullptr) services_.add(options_.profiler->lane_times());
     replicas_ = make_replicas(plans_.train, streams_, lanes_.own(), accelerator_.get());
     services_.add(*replicas_);
     const PlanNode& optimizer = plans_.train.nodes[plans_.train.with_role(Role::kOptimizer).front()];
@@ -313,6 +319,7 @@ class Trainer::Impl final : public RunControl {
     record_.resumed_at = directory_->step.load();
     training_ = Clock::now();
     Flow flow(train_, std::move(nodes_), flow_options());
+    if (options_.profiler != nullptr) options_.profiler->begin(flow);
     // Whatever ends the training, its counters go into the report.
     try {
       if (record_.resumed_at > 0 && evaluation_due()) evaluate();  // the run was stopped before it could
@@ -347,6 +354,7 @@ class Trainer::Impl final : public RunControl {
     progress_->watch(train_, nullptr);
     seconds_ = training_seconds();
     flow_report_ = flow.report();
+    memory_ = memory_json(train_, flow_report_, *replicas_, *optimizers_);
     if (closed_) return;
     closed_ = true;
     ledger_.close(train_, flow, streams_);
@@ -376,7 +384,7 @@ class Trainer::Impl final : public RunControl {
         record_.reason = fmt::format("stopped by {} after step {}", signal_name(), step);
       } else if (time_is_over()) {
         record_.reason = fmt::format("{} minutes are over", *run.minutes);
-      }  // else another process asked for it, and will say why
+      }  // else another process, which will say why, or the profiler asked for it
       return Next::kFinish;
     }
     if (run.steps && step >= *run.steps) {
@@ -618,7 +626,8 @@ class Trainer::Impl final : public RunControl {
     report["seconds"] = {{"all", seconds_since(started_)}, {"training", seconds_}};
     report["steps_per_second"] = rate(static_cast<double>(steps));
     report["samples_per_second"] = rate(static_cast<double>(record_.samples));
-    report["peak_rss_bytes"] = peak_rss_bytes();
+    report["memory"] = memory_;
+    report["memory"]["peak_rss"] = peak_rss_bytes();
     report["checkpoints"] = checkpoints_json(saves_);
     if (!flow_report_.nodes.empty()) {
       report["in_flight"] = in_flight_json(plans_.train, flow_report_);
@@ -678,6 +687,7 @@ class Trainer::Impl final : public RunControl {
   bool begun_ = false;  // all is ready for the first step
   bool closed_ = false;
   FlowReport flow_report_;
+  nlohmann::ordered_json memory_;
   bool all_told_ = false;  // the report's accounts are those of all processes
   nlohmann::ordered_json report_;
 };

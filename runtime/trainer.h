@@ -15,6 +15,7 @@
 
 namespace lanewise {
 
+class Profiler;
 class World;
 
 struct RunOptions {
@@ -24,6 +25,7 @@ struct RunOptions {
   bool terminal = false;  // standard error is a terminal: one progress line that is rewritten
   bool pin = false;       // each worker on a core of its own
   std::chrono::milliseconds peer_timeout{60000};  // a process, or a GPU, may be late so long
+  Profiler* profiler = nullptr;                   // looks on and ends the run, which it outlives; null: nobody does
   World* world = nullptr;  // the processes that train together, which outlive the run; null: this one alone
   // Asked now and then; a signal number once one came. The run then finishes its step and ends with kStopped.
   std::function<int()> signal = [] { return 0; };

@@ -79,6 +79,7 @@ nlohmann::ordered_json as_json(Exit exit, const std::string& message, const Pipe
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"run", "trains a pipeline and leaves a run directory", run_command},
+      {"bench", "says where the time of a pipeline goes, and what bounds it", bench_command},
       {"resume", "goes on with a run that was stopped or killed", resume_command},
       {"eval", "evaluates the model of a run", eval_command},
       {"predict", "predicts streams with the model of a run", predict_command},

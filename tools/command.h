@@ -24,6 +24,7 @@ int check_command(const Arguments& arguments);           // tools/check.cc
 int graph_command(const Arguments& arguments);           // tools/graph.cc
 int nodes_command(const Arguments& arguments);           // tools/nodes.cc
 int schema_command(const Arguments& arguments);          // tools/schema.cc
+int bench_command(const Arguments& arguments);           // tools/bench.cc
 int resume_command(const Arguments& arguments);          // tools/resume.cc
 int eval_command(const Arguments& arguments);            // tools/eval.cc
 int predict_command(const Arguments& arguments);         // tools/predict.cc

@@ -8,7 +8,6 @@
 
 #include "graph/text.h"
 #include "nodes/plugins.h"
-#include "nodes/process.h"
 #include "tools/options.h"
 #include "tools/signals.h"
 #include "tools/trained_run.h"
@@ -108,13 +107,7 @@ int run_command(const Arguments& arguments) {
   catch_stop_signals();
   const Registry registry = loading_registry();  // outlives the plans, whose nodes point into it
   const double timeout_s = peer_timeout(timeout);
-  Plans plans = plan_for_all(
-      [&] {
-        Plans first = options.plan(registry);
-        const std::vector<Override> shapes = ask_for_shapes(first.train, [] { return stop_signal() != 0; });
-        return shapes.empty() ? std::move(first) : options.plan(registry, shapes);
-      },
-      timeout_s);
+  Plans plans = plan_to_train(options, registry, timeout_s);
   if (find_bad_utf8(plans.source.file) != std::string::npos) {
     throw Error(Exit::kCommandLine,
                 fmt::format("{}: this path is not UTF-8, so that the run's manifest could not name it; "

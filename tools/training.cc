@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "graph/diff.h"
+#include "nodes/process.h"
 #include "runtime/device.h"
 #include "runtime/lane_table.h"
 #include "runtime/report.h"
@@ -123,13 +124,34 @@ Plans plan_for_all(const std::function<Plans()>& make, double timeout_s) {
   }
 }
 
+Plans plan_to_train(const Options& options, const Registry& registry, double timeout_s,
+                    const std::vector<Override>& more) {
+  return plan_for_all(
+      [&] {
+        Plans first = options.plan(registry, more);
+        const std::vector<Override> shapes = ask_for_shapes(first.train, [] { return stop_signal() != 0; });
+        return shapes.empty() ? std::move(first) : plan_again(first.source, shapes, registry);
+      },
+      timeout_s);
+}
+
+Plans plan_again(const PlanSource& source, const std::vector<Override>& more, const Registry& registry) {
+  PlanOptions options{.overrides = source.overrides,
+                      .gpus = source.gpus,
+                      .hosts = source.hosts,
+                      .cores = usable_cores(),
+                      .bases = source.bases};
+  options.overrides.insert(options.overrides.end(), more.begin(), more.end());
+  return plan_pipeline(source.text, source.file, registry, options);
+}
+
 void add_peer_timeout(Options& options, std::string& text) {
   options.text("--peer-timeout", text, "how long another process, or a GPU, may be late or silent (60)", "SECONDS");
 }
 
 double peer_timeout(const std::string& text) { return read_seconds("--peer-timeout", text, 60); }
 
-int train_and_tell(Plans plans, RunOptions options, bool json) {
+nlohmann::ordered_json train_here(Plans plans, RunOptions options) {
   catch_status_signal();
   options.terminal = error_is_terminal();
   options.signal = stop_signal;
@@ -137,17 +159,23 @@ int train_and_tell(Plans plans, RunOptions options, bool json) {
   options.say = [by = options.world != nullptr && !options.world->first() ? speaker(options.world) : ""](
                     const std::string& line) { say_line(by + line); };
   options.draw = write_terminal;
-  const std::string directory = options.directory;
-  const World* const world = options.world;
   auto trainer = std::make_unique<Trainer>(std::move(plans), std::move(options));
-  const nlohmann::ordered_json report = trainer->run();
-
+  nlohmann::ordered_json report = trainer->run();
   const int code = report.at("exit");
-  if (report.contains("devices") && (code == static_cast<int>(Exit::kPeer) || code == static_cast<int>(Exit::kDevice))) {
+  if (report.contains("devices") &&
+      (code == static_cast<int>(Exit::kPeer) || code == static_cast<int>(Exit::kDevice))) {
     // To take down what is on a GPU that hangs could take for ever.
     (void)trainer.release();
     end_without_farewell(code);
   }
+  return report;
+}
+
+int train_and_tell(Plans plans, RunOptions options, bool json) {
+  const std::string directory = options.directory;
+  const World* const world = options.world;
+  const nlohmann::ordered_json report = train_here(std::move(plans), std::move(options));
+  const int code = report.at("exit");
   if (code != 0) write_error("error: " + speaker(world) + report.at("reason").get<std::string>() + "\n");
   if (world != nullptr && !world->first()) return code;
   try {
