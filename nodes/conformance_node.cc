@@ -357,8 +357,10 @@ class NodeCheck {
       for (int i = 0; i < 60; ++i) {
         std::vector<Packet> inputs;
         for (NodeRunner& gen : above) {
-          inputs.push_back(*gen.fire().packet);
-          given.push_back(inputs.back().get<Sample>().x.storage().getWeakStorageImpl());
+          Sample sample = gen.fire().packet->take<Sample>();
+          sample.x = sample.x.clone();  // a source may keep what it gives, to use it again
+          given.push_back(sample.x.storage().getWeakStorageImpl());
+          inputs.push_back(Packet::of(std::move(sample)));
         }
         node.fire(std::move(inputs));
       }

@@ -61,7 +61,8 @@ class @class@Source final : public Source {
   // Random numbers come from random() alone: they go by the run's seed, the node and the sample.
   Given next(Sample& sample) override {
     x_ = share_ * x_ + random().normal();
-    sample.x = sample.y = tensor({&x_, 1}, {1});
+    sample.x = make_x({&x_, 1}, {1});
+    sample.y = make_y({&x_, 1}, {1});
     return Given::kSample;
   }
   void rewind() override { x_ = 0; }

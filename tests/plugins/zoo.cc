@@ -236,7 +236,8 @@ class Short final : public Source {  // one sample less than it tells
   Given next(Sample& sample) override {
     if (at_ == samples_) return Given::kEnd;
     const double value = static_cast<double>(at_++);
-    sample.x = sample.y = tensor({&value, 1}, {1});
+    sample.x = make_x({&value, 1}, {1});
+    sample.y = make_y({&value, 1}, {1});
     return Given::kSample;
   }
   void rewind() override { at_ = 0; }

@@ -7,7 +7,8 @@
 namespace lanewise {
 namespace {
 
-const std::vector<std::string> kCommands = {"run", "bench", "check", "graph", "nodes", "schema", "new-node", "check-node"};
+const std::vector<std::string> kCommands = {"run",   "bench",  "check",    "graph",
+                                            "nodes", "schema", "new-node", "check-node"};
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
