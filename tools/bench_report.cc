@@ -112,9 +112,18 @@ Json lane_json(const Plan& plan, const Round& round, int node, std::size_t lane)
   return json;
 }
 
-Json node_json(const PlanNode& node, const NodeReport& report, double work) {
-  return {{"id", node.id},       {"base", node.base},         {"type", node.type->name},  {"us", work},
-          {"busy", report.busy}, {"starved", report.starved}, {"blocked", report.blocked}};
+// Shares of the turn. What is left over the node was ready and waited for a thread. A wait that began before the turn
+// can make more than a whole.
+Json node_json(const PlanNode& node, const NodeReport& report, double seconds, double work) {
+  const double counted = report.busy_s + report.starved_s + report.blocked_s, all = std::max(seconds, counted);
+  return {{"id", node.id},
+          {"base", node.base},
+          {"type", node.type->name},
+          {"us", work},
+          {"busy", report.busy_s / all},
+          {"starved", report.starved_s / all},
+          {"blocked", report.blocked_s / all},
+          {"ready", (all - counted) / all}};
 }
 
 std::string percent(const Json& share) { return fmt::format("{:.0f} %", 100 * share.get<double>()); }
@@ -162,12 +171,12 @@ std::string nodes_table(const Json& nodes) {
     if (group.busiest == nullptr || node.at("busy").get<double>() > group.busiest->at("busy").get<double>())
       group.busiest = &node;
   }
-  std::vector<std::vector<std::string>> rows = {{"nodes", "work a round", "busiest", "busy", "starved", "blocked"}};
+  std::vector<std::vector<std::string>> rows = {{"nodes", "work a round", "busiest", "busy", "starved", "blocked", "ready"}};
   for (const auto& [base, group] : groups) {
     const Json& node = *group.busiest;
     rows.push_back({group.count == 1 ? base : fmt::format("{} ({})", base, group.count), microseconds(group.us) + " µs",
                     node.at("id").get<std::string>(), percent(node.at("busy")), percent(node.at("starved")),
-                    percent(node.at("blocked"))});
+                    percent(node.at("blocked")), percent(node.at("ready"))});
   }
   return columns(rows, "");
 }
@@ -214,7 +223,7 @@ nlohmann::ordered_json bench_report(const Plan& plan, const std::vector<Turn>& t
   const std::vector<int> lanes = plan.with_role(Role::kCompute);
   for (std::size_t l = 0; l < lanes.size(); ++l) report["lanes"].push_back(lane_json(plan, round, lanes[l], l));
   for (std::size_t i = 0; i < plan.nodes.size(); ++i)
-    report["nodes"].push_back(node_json(plan.nodes[i], turn.nodes[i], round.work(i)));
+    report["nodes"].push_back(node_json(plan.nodes[i], turn.nodes[i], turn.seconds, round.work(i)));
   const std::vector<Bottleneck> all = find_bottlenecks(works_of(plan, round), threads, round.us());
   const Bottleneck& first = all.front();
   report["bottleneck"] = {

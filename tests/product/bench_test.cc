@@ -51,9 +51,12 @@ void check_shares(const nlohmann::json& report) {
   }
   for (const nlohmann::json& node : report.at("nodes")) {
     CAPTURE(node.dump());
-    const double sum =
-        node.at("busy").get<double>() + node.at("starved").get<double>() + node.at("blocked").get<double>();
+    double sum = 0;
+    for (const char* const share : {"busy", "starved", "blocked", "ready"}) sum += node.at(share).get<double>();
     CHECK(sum == doctest::Approx(1));
+    CHECK(node.at("ready") >= 0);
+    const double round = report.at("bottleneck").at("round_us");
+    CHECK(node.at("busy").get<double>() * round <= doctest::Approx(node.at("us").get<double>()));  // of the same time
   }
   for (const char* const of : {"round_us", "steps_per_second", "samples_per_second"}) {
     CHECK(report.at(of).at("min") > 0);
@@ -128,7 +131,7 @@ TEST_CASE("bench: a large model's lanes are named, and the text says so in one s
   CHECK(contains(finished.out, "lane bounds a round: lane is busy "));
   CHECK(contains(finished.out, "; were lane free, a round would take "));
   for (const char* const part : {"wait", "forward", "backward", "reduce", "optimize", "generate", "steps/s",
-                                 "samples/s", "busy", "starved", "blocked"})
+                                 "samples/s", "busy", "starved", "blocked", "ready"})
     CHECK(contains(finished.out, part));
 }
 
